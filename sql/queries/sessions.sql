@@ -83,15 +83,18 @@ select aggregate_seq, case when event_type = 'user_message' then payload end fro
    and aggregate_seq > :after::bigint and aggregate_seq <= :upto::bigint
  order by aggregate_seq limit 100
 
--- name: session_effects(org_id, session_key, status?, after?, limit literal, most_bytes?)
+-- name: session_effects(org_id?, session_key?, status?, after?, limit literal, most_bytes?)
 -- In the order of the log, which no clock changes. most_bytes as for events_read.
 select * from (                                                                                         --? most_bytes
 select effect_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, status,
-       idempotency_key, message_id, execution_result, executed_at, attempts, last_attempt_at, created_at, updated_at
-     , event_id, sum(octet_length(effect_spec::text) + coalesce(octet_length(execution_result::text), 0)) --? most_bytes
+       idempotency_key, message_id, execution_result, executed_at, attempts, last_attempt_at, created_at, updated_at,
+       org_id, correlation_id, event_id, last_event_id
+     , sum(octet_length(effect_spec::text) + coalesce(octet_length(execution_result::text), 0)) --? most_bytes
            over (order by event_id rows between unbounded preceding and 1 preceding) as bytes_before     --? most_bytes
   from outlog.effects
- where session_key = :session_key and org_id = :org_id
+ where session_key is not null
+   and org_id = :org_id                                                                                 --? org_id
+   and session_key = :session_key                                                                       --? session_key
    and status = :status                                                                                 --? status
    and event_id > (select e.event_id from outlog.effects e where e.effect_id = :after::uuid)            --? after
  order by event_id limit :limit
@@ -100,7 +103,8 @@ select effect_id, run_id, step_id, session_key, checkpoint_id, effect_type, effe
 -- name: session_pending_effects(org_id, session_key, after)
 -- Effects that no client has acknowledged, in order. Other destinations are the relay's.
 select effect_id, effect_type, effect_spec, event_id from outlog.effects
- where session_key = :session_key and org_id = :org_id and status = 'PENDING' and destination = 'session'
+ where session_key = :session_key and org_id = :org_id and destination = 'session'
+   and status in ('PENDING', 'EXECUTING')
    and event_id > :after::bigint
  order by event_id limit 200
 
@@ -108,18 +112,19 @@ select effect_id, effect_type, effect_spec, event_id from outlog.effects
 -- Sessions that got effects after that position; and those whose effects were requested again,
 -- and when (L6).
 select distinct org_id, session_key, null::timestamptz from outlog.effects
- where session_key is not null and status = 'PENDING' and destination = 'session'
+ where session_key is not null and status in ('PENDING', 'EXECUTING') and destination = 'session'
    and event_id + 0 > :after::bigint
 union all
 select org_id, session_key, max(hurried_at) from outlog.effects
- where session_key is not null and status = 'PENDING' and destination = 'session'
+ where session_key is not null and status in ('PENDING', 'EXECUTING') and destination = 'session'
    and hurried_at >= outlog.after(-:since_us::bigint)
  group by org_id, session_key
 
 -- name: session_redeliver(org_id, session_key)
 -- All of them get the same time, which distinguishes one request from the next.
 update outlog.effects set hurried_at = (select outlog.after(0)), updated_at = (select outlog.after(0))
- where session_key = :session_key and org_id = :org_id and status = 'PENDING' and destination = 'session'
+ where session_key = :session_key and org_id = :org_id and destination = 'session'
+   and status in ('PENDING', 'EXECUTING')
 
 -- name: sessions_failed(since_us)
 -- Messages that were given up lately.
@@ -132,21 +137,32 @@ select s.org_id, s.session_key, s.failed_seq, s.last_error,
 -- name: session_effect(org_id, session_key, effect_id)
 -- The row is locked until the transaction ends: of two acknowledgements one is the first.
 update outlog.effects set updated_at = outlog.after(0)
- where effect_id = :effect_id::uuid and session_key = :session_key and org_id = :org_id and status = 'PENDING'
-   and destination = 'session'
-returning effect_type, last_event_id, correlation_id
+ where effect_id = :effect_id::uuid and session_key = :session_key and org_id = :org_id
+   and status in ('PENDING', 'EXECUTING') and destination = 'session'
+returning effect_type, last_event_id, correlation_id, org_id, status, attempts, last_attempt_at
 
 -- name: session_attempted(effect_id, count)
+-- Nothing is counted after the end, whose event tells the number.
 update outlog.effects
    set attempts = attempts + :count::bigint, last_attempt_at = outlog.after(0), updated_at = outlog.after(0)
+ where effect_id = :effect_id::uuid and status in ('PENDING', 'EXECUTING') and destination = 'session'
+returning effect_type, last_event_id, correlation_id, org_id, status, attempts, last_attempt_at
+
+-- name: session_effect_move(effect_id, status, last_event_id, at)
+update outlog.effects
+   set status = :status, last_event_id = :last_event_id::uuid, updated_at = :at::timestamptz,
+       executed_at = case when :status = 'COMPLETED' then :at::timestamptz else executed_at end
  where effect_id = :effect_id::uuid
 
--- name: session_completed(effect_id, last_event_id, at)
--- attempts stays: a delivery may be counted after its acknowledgement.
-update outlog.effects
-   set status = 'COMPLETED', last_event_id = :last_event_id::uuid, executed_at = :at::timestamptz,
-       updated_at = :at::timestamptz
- where effect_id = :effect_id::uuid
+-- name: session_effect_lock(effect_id, org_id?)
+-- Locked until the transaction ends, whatever its state.
+update outlog.effects set updated_at = updated_at
+ where effect_id = :effect_id::uuid and destination = 'session'
+   and org_id = :org_id      --? org_id
+returning effect_type, last_event_id, correlation_id, org_id, status, attempts, last_attempt_at
+
+-- name: session_effect_hurry(effect_id)
+update outlog.effects set hurried_at = outlog.after(0) where effect_id = :effect_id::uuid
 
 -- name: ticket_add(hash, org_id, session_key, life_us)
 insert into outlog.tickets (hash, org_id, session_key, expires_at)

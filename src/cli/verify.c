@@ -38,26 +38,42 @@ static const char *plural_suffix(int64_t count)
     return count == 1 ? "" : "s";
 }
 
+static void print_counts(const struct ol_verify *verify)
+{
+    const struct {
+        const char *noun;
+        int64_t count;
+    } parts[] = {{"run", verify->runs},
+                 {"signal", verify->signals},
+                 {"step", verify->steps},
+                 {"effect", verify->effects},
+                 {"checkpoint", verify->checkpoints}};
+    char number[32];
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        printf("%s%s %s%s", i ? ", " : "", ol_cli_thousands(parts[i].count, number), parts[i].noun,
+               plural_suffix(parts[i].count));
+    puts(".");
+}
+
 static void print_result(const struct ol_cli *cli, const struct ol_verify *verify)
 {
-    char runs[32], signals[32], differences[32];
+    char differences[32];
     if (cli->json) {
-        printf("{\"runs\":%lld,\"signals\":%lld,\"differences\":%lld,\"after\":%lld,"
-               "\"complete\":%s}\n",
-               (long long)verify->runs, (long long)verify->signals, (long long)verify->differences,
-               (long long)verify->after, is_stopped ? "false" : "true");
+        printf("{\"runs\":%lld,\"signals\":%lld,\"steps\":%lld,\"effects\":%lld,"
+               "\"checkpoints\":%lld,\"differences\":%lld,\"after\":%lld,\"complete\":%s}\n",
+               (long long)verify->runs, (long long)verify->signals, (long long)verify->steps,
+               (long long)verify->effects, (long long)verify->checkpoints,
+               (long long)verify->differences, (long long)verify->after,
+               is_stopped ? "false" : "true");
         return;
     }
-    ol_cli_thousands(verify->runs, runs);
-    ol_cli_thousands(verify->signals, signals);
     if (verify->differences)
-        printf("%s%s difference%s%s in %s runs and %s signals.\n", ol_cli_bad(cli),
+        printf("%s%s difference%s%s in ", ol_cli_bad(cli),
                ol_cli_thousands(verify->differences, differences),
-               verify->differences == 1 ? "" : "s", ol_cli_plain(cli), runs, signals);
+               plural_suffix(verify->differences), ol_cli_plain(cli));
     else
-        printf("%sEvery run matches its events:%s %s run%s, %s signal%s.\n", ol_cli_good(cli),
-               ol_cli_plain(cli), runs, plural_suffix(verify->runs), signals,
-               plural_suffix(verify->signals));
+        printf("%sEvery row matches its events:%s ", ol_cli_good(cli), ol_cli_plain(cli));
+    print_counts(verify);
 }
 
 static int run_verify(struct ol_cli *cli)
@@ -94,8 +110,8 @@ const struct ol_cli_command ol_command_verify = {
     .summary = "compare the state of every run with its events",
     .help =
         "usage: outlog verify --all [--after EVENT_ID] [--json]\n\n"
-        "Rebuilds every signal and run from the log, in the order in which they began, and compares\n"
-        "it with the stored rows. Prints each difference as table, id, field, stored value and\n"
+        "Rebuilds every signal, run, step, effect and checkpoint from the log, in the order in which\n"
+        "they began, and compares every column with the stored rows. Prints each difference as table, id, field, stored value and\n"
         "replayed value, and exits with 1 if there is any. It can run beside writers, needs memory\n"
         "for one run only, and prints which --after continues it when it is stopped.\n\n"
         "  outlog verify --all\n"

@@ -6,6 +6,7 @@
 #include "outbox/effect.h"
 
 #include "base/json/json.h"
+#include "base/sha256.h"
 #include "base/traceparent.h"
 
 #include <stdio.h>
@@ -309,7 +310,10 @@ static int append_requested(outlog_tx *tx, const struct outlog_new_effect *draft
                             struct outlog_appended *appended, outlog_err *err)
 {
     struct ol_buf payload = {0};
+    char spec_hash[OL_SHA256_TEXT];
     struct effect_row effect = {.run_id = draft->run_id, .effect_type = draft->effect_type};
+    if (outlog_request_hash(draft->effect_spec, spec_hash, err) < 0)
+        return -1;
     memcpy(effect.effect_id, out->effect_id, sizeof effect.effect_id);
     begin_payload(&payload,
                   &effect); // ids, type, destination and key; never the spec or headers (E13)
@@ -323,7 +327,7 @@ static int append_requested(outlog_tx *tx, const struct outlog_new_effect *draft
     ol_buf_json_text(&payload, draft->destination);
     ol_buf_print(&payload, ",\"message_id\":\"%s\",\"idempotency_key\":", out->message_id);
     ol_buf_json_text(&payload, key);
-    ol_buf_char(&payload, '}');
+    ol_buf_print(&payload, ",\"spec_hash\":\"%s\"}", spec_hash); // which verify needs (U3)
     struct outlog_new_event event = {.org_id = draft->org_id,
                                      .is_infrastructure = !draft->org_id,
                                      .aggregate_type = "EFFECT",

@@ -32,6 +32,11 @@ static const char *event_time(const struct fold *fold)
     return ol_row_value_time(&fold->snapshot->arena, fold->event->occurred_at);
 }
 
+static const char *event_uuid(const struct fold *fold)
+{
+    return ol_row_value_text(&fold->snapshot->arena, fold->event->id);
+}
+
 static void increment_column(const struct fold *fold, struct ol_row *row, int column)
 {
     row->values[column] = ol_row_value_int(&fold->snapshot->arena, ol_row_int(row, column) + 1);
@@ -55,11 +60,13 @@ static void fold_signal(struct fold *fold)
         signal->values[OL_IN_SIGNAL_CORRELATION] =
             ol_row_value_text(&snapshot->arena, fold->event->correlation_id);
         signal->values[OL_IN_SIGNAL_RECEIVED_AT] = event_time(fold);
+        signal->values[OL_IN_SIGNAL_LAST_EVENT] = event_uuid(fold);
         return;
     }
     struct ol_row *signal = snapshot->signals.first;
     if (!signal)
         return;
+    signal->values[OL_IN_SIGNAL_LAST_EVENT] = event_uuid(fold);
     if (strcmp(type, "SIGNAL_PROCESSING_STARTED") == 0)
         signal->values[OL_IN_SIGNAL_STATUS] = "\"PROCESSING\"";
     else if (strcmp(type, "SIGNAL_PROCESSED") == 0)
@@ -86,6 +93,7 @@ static void start_run(struct fold *fold)
     run->values[OL_IN_RUN_CORRELATION] =
         ol_row_value_text(&snapshot->arena, fold->event->correlation_id);
     run->values[OL_IN_RUN_STARTED_AT] = event_time(fold);
+    run->values[OL_IN_RUN_STARTED_EVENT] = run->values[OL_IN_RUN_LAST_EVENT] = event_uuid(fold);
 }
 
 static void add_checkpoint(struct fold *fold)
@@ -113,6 +121,8 @@ static void fold_run(struct fold *fold)
     }
     if (strcmp(type, "RUN_CHECKPOINT_CREATED") == 0) {
         add_checkpoint(fold);
+        if (run)
+            run->values[OL_IN_RUN_LAST_EVENT] = event_uuid(fold);
         return;
     }
     if (strcmp(type, "RUN_COMPLETED") == 0)
@@ -125,6 +135,7 @@ static void fold_run(struct fold *fold)
         return;
     run->values[OL_IN_RUN_STATUS] = status;
     run->values[OL_IN_RUN_COMPLETED_AT] = event_time(fold);
+    run->values[OL_IN_RUN_LAST_EVENT] = event_uuid(fold);
 }
 
 /* --- steps --- */
@@ -142,6 +153,15 @@ static void start_step(struct fold *fold)
     step->values[OL_IN_STEP_STATUS] = "\"RUNNING\"";
     step->values[OL_IN_STEP_RETRIES] = "0";
     step->values[OL_IN_STEP_STARTED_AT] = event_time(fold);
+    step->values[OL_IN_STEP_LAST_EVENT] = event_uuid(fold);
+}
+
+/* The newest event of the step, and while the run goes on the newest outcome in it. */
+static void mark_step(struct fold *fold, struct ol_row *step, struct ol_row *run)
+{
+    step->values[OL_IN_STEP_LAST_EVENT] = event_uuid(fold);
+    if (ol_row_is(run, OL_IN_RUN_STATUS, "RUNNING"))
+        run->values[OL_IN_RUN_LAST_EVENT] = step->values[OL_IN_STEP_LAST_EVENT];
 }
 
 /* A step ended: the event's values replace those of an earlier try, also where it has none. */
@@ -201,6 +221,8 @@ static void fold_step(struct fold *fold)
     } else if (strcmp(type, "STEP_CORRECTED") == 0 && correct_step(fold, step)) {
         increment_column(fold, run, OL_IN_RUN_TOTAL);
     }
+    if (step && run)
+        mark_step(fold, step, run);
 }
 
 /* --- effects --- */
@@ -222,6 +244,12 @@ static void request_effect(struct fold *fold)
     effect->values[OL_IN_EFFECT_KEY] = payload_value(fold, "idempotency_key");
     effect->values[OL_IN_EFFECT_MESSAGE] = payload_value(fold, "message_id");
     effect->values[OL_IN_EFFECT_ATTEMPTS] = "0";
+    effect->values[OL_IN_EFFECT_ORG] = ol_row_value_text(&snapshot->arena, fold->event->org_id);
+    effect->values[OL_IN_EFFECT_CORRELATION] =
+        ol_row_value_text(&snapshot->arena, fold->event->correlation_id);
+    effect->values[OL_IN_EFFECT_EVENT] = ol_row_value_int(&snapshot->arena, fold->event->event_id);
+    effect->values[OL_IN_EFFECT_LAST_EVENT] = event_uuid(fold);
+    effect->values[OL_IN_EFFECT_SPEC_HASH] = payload_value(fold, "spec_hash");
     effect->values[OL_IN_EFFECT_CREATED_AT] = effect->values[OL_IN_EFFECT_UPDATED_AT] =
         event_time(fold);
 }
@@ -237,6 +265,10 @@ static void fold_effect(struct fold *fold)
     }
     if (!effect)
         return;
+    if (payload_value(fold, "attempts")) { // a session's effect ended: its deliveries until then
+        effect->values[OL_IN_EFFECT_ATTEMPTS] = payload_value(fold, "attempts");
+        effect->values[OL_IN_EFFECT_LAST_ATTEMPT_AT] = payload_value(fold, "last_attempt_at");
+    }
     if (strcmp(type, "EFFECT_EXECUTING") == 0) {
         effect->values[OL_IN_EFFECT_STATUS] = "\"EXECUTING\"";
         effect->values[OL_IN_EFFECT_ATTEMPTS] = payload_value(fold, "attempt");
@@ -251,6 +283,7 @@ static void fold_effect(struct fold *fold)
         effect->values[OL_IN_EFFECT_STATUS] = "\"FAILED\"";
     }
     effect->values[OL_IN_EFFECT_UPDATED_AT] = event_time(fold);
+    effect->values[OL_IN_EFFECT_LAST_EVENT] = event_uuid(fold);
 }
 
 /* --- every event of a run or signal --- */
@@ -306,17 +339,29 @@ out:
     return result;
 }
 
-int ol_replay_signal(outlog *log, const char *signal_id, const char *org_key,
-                     struct ol_run_snapshot *snapshot, outlog_err *err)
+/* All events of one aggregate. */
+static int replay_aggregate(outlog *log, enum ol_query_id query, const char *id,
+                            const char *org_key, struct ol_run_snapshot *snapshot, outlog_err *err)
 {
     struct outlog_page page = {0};
     struct ol_rows rows;
     int result = -1;
-    if (ol_store_query(log->conn, OL_Q_SIGNAL_EVENTS,
-                       OL_PARAMS(ol_value_text(signal_id), ol_value_text(org_key)), &rows,
-                       err) == 0 &&
+    if (ol_store_query(log->conn, query, OL_PARAMS(ol_value_text(id), ol_value_text(org_key)),
+                       &rows, err) == 0 &&
         read_page(log, &page, &rows, err) == 0)
         result = fold_page(snapshot, &page, err);
     outlog_page_clear(&page);
     return result;
+}
+
+int ol_replay_signal(outlog *log, const char *signal_id, const char *org_key,
+                     struct ol_run_snapshot *snapshot, outlog_err *err)
+{
+    return replay_aggregate(log, OL_Q_SIGNAL_EVENTS, signal_id, org_key, snapshot, err);
+}
+
+int ol_replay_effect(outlog *log, const char *effect_id, const char *org_key,
+                     struct ol_run_snapshot *snapshot, outlog_err *err)
+{
+    return replay_aggregate(log, OL_Q_EFFECT_EVENTS, effect_id, org_key, snapshot, err);
 }

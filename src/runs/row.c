@@ -13,7 +13,7 @@ const struct ol_table ol_table_signal = {"signals", {
     {"signal_id", OL_COLUMN_TEXT},      {"org_id", OL_COLUMN_TEXT},
     {"signal_type", OL_COLUMN_TEXT},    {"payload", OL_COLUMN_JSON},
     {"status", OL_COLUMN_TEXT},         {"correlation_id", OL_COLUMN_TEXT},
-    {"received_at", OL_COLUMN_TIME}}, 7};
+    {"received_at", OL_COLUMN_TIME},    {"last_event_id", OL_COLUMN_UUID}}, 8, 7};
 
 const struct ol_table ol_table_run = {"runs", {
     {"run_id", OL_COLUMN_TEXT},         {"org_id", OL_COLUMN_TEXT},
@@ -21,7 +21,8 @@ const struct ol_table ol_table_run = {"runs", {
     {"orchestrator_version", OL_COLUMN_TEXT}, {"status", OL_COLUMN_TEXT},
     {"total_steps", OL_COLUMN_NUMBER},  {"failed_steps", OL_COLUMN_NUMBER},
     {"correlation_id", OL_COLUMN_TEXT}, {"started_at", OL_COLUMN_TIME},
-    {"completed_at", OL_COLUMN_TIME}}, 11};
+    {"completed_at", OL_COLUMN_TIME},   {"started_event_id", OL_COLUMN_UUID},
+    {"last_event_id", OL_COLUMN_UUID}}, 13, 11};
 
 const struct ol_table ol_table_step = {"steps", {
     {"step_id", OL_COLUMN_TEXT},        {"run_id", OL_COLUMN_TEXT},
@@ -29,7 +30,8 @@ const struct ol_table ol_table_step = {"steps", {
     {"status", OL_COLUMN_TEXT},         {"output_result", OL_COLUMN_JSON},
     {"error_code", OL_COLUMN_TEXT},     {"error_message", OL_COLUMN_TEXT},
     {"duration_ms", OL_COLUMN_NUMBER},  {"retry_count", OL_COLUMN_NUMBER},
-    {"started_at", OL_COLUMN_TIME},     {"completed_at", OL_COLUMN_TIME}}, 12};
+    {"started_at", OL_COLUMN_TIME},     {"completed_at", OL_COLUMN_TIME},
+    {"last_event_id", OL_COLUMN_UUID}}, 13, 12};
 
 const struct ol_table ol_table_effect = {"effects", {
     {"effect_id", OL_COLUMN_UUID},      {"run_id", OL_COLUMN_TEXT},
@@ -40,12 +42,14 @@ const struct ol_table ol_table_effect = {"effects", {
     {"message_id", OL_COLUMN_UUID},     {"execution_result", OL_COLUMN_JSON},
     {"executed_at", OL_COLUMN_TIME},    {"attempts", OL_COLUMN_NUMBER},
     {"last_attempt_at", OL_COLUMN_TIME}, {"created_at", OL_COLUMN_TIME},
-    {"updated_at", OL_COLUMN_TIME}}, 17};
+    {"updated_at", OL_COLUMN_TIME},     {"org_id", OL_COLUMN_TEXT},
+    {"correlation_id", OL_COLUMN_TEXT}, {"event_id", OL_COLUMN_NUMBER},
+    {"last_event_id", OL_COLUMN_UUID}}, 21, 17};
 
 const struct ol_table ol_table_checkpoint = {"run_checkpoints", {
     {"run_id", OL_COLUMN_TEXT},         {"checkpoint_index", OL_COLUMN_NUMBER},
     {"checkpoint_data", OL_COLUMN_JSON}, {"event_id", OL_COLUMN_NUMBER},
-    {"created_at", OL_COLUMN_TIME}}, 5};
+    {"created_at", OL_COLUMN_TIME}}, 5, 5};
 // clang-format on
 
 /* --- values --- */
@@ -240,7 +244,7 @@ static void put_value(const struct ol_row *row, int column, struct ol_buf *out)
 
 void ol_row_members(const struct ol_row *row, struct ol_buf *out)
 {
-    for (int i = 0; i < row->table->count; i++) {
+    for (int i = 0; i < row->table->shown; i++) {
         ol_buf_print(out, "%s\"%s\":", i ? "," : "", row->table->columns[i].name);
         put_value(row, i, out);
     }

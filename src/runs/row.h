@@ -22,13 +22,14 @@ struct ol_column {
     enum ol_column_type type;
 };
 
-enum { OL_COLUMNS_MAX = 18 };
+enum { OL_COLUMNS_MAX = 22 };
 
 /* A table, and its columns in the order in which the queries select them. */
 struct ol_table {
     const char *name;
     struct ol_column columns[OL_COLUMNS_MAX]; /* the first is the id */
     int count;
+    int shown; /* as many are members of the object; the others are only compared (U3) */
 };
 
 enum {
@@ -38,7 +39,8 @@ enum {
     OL_IN_SIGNAL_PAYLOAD,
     OL_IN_SIGNAL_STATUS,
     OL_IN_SIGNAL_CORRELATION,
-    OL_IN_SIGNAL_RECEIVED_AT
+    OL_IN_SIGNAL_RECEIVED_AT,
+    OL_IN_SIGNAL_LAST_EVENT
 };
 enum {
     OL_IN_RUN_ID,
@@ -51,7 +53,9 @@ enum {
     OL_IN_RUN_FAILED,
     OL_IN_RUN_CORRELATION,
     OL_IN_RUN_STARTED_AT,
-    OL_IN_RUN_COMPLETED_AT
+    OL_IN_RUN_COMPLETED_AT,
+    OL_IN_RUN_STARTED_EVENT,
+    OL_IN_RUN_LAST_EVENT
 };
 enum {
     OL_IN_STEP_ID,
@@ -65,7 +69,8 @@ enum {
     OL_IN_STEP_DURATION,
     OL_IN_STEP_RETRIES,
     OL_IN_STEP_STARTED_AT,
-    OL_IN_STEP_COMPLETED_AT
+    OL_IN_STEP_COMPLETED_AT,
+    OL_IN_STEP_LAST_EVENT
 };
 enum {
     OL_IN_EFFECT_ID,
@@ -84,7 +89,12 @@ enum {
     OL_IN_EFFECT_ATTEMPTS,
     OL_IN_EFFECT_LAST_ATTEMPT_AT,
     OL_IN_EFFECT_CREATED_AT,
-    OL_IN_EFFECT_UPDATED_AT
+    OL_IN_EFFECT_UPDATED_AT,
+    OL_IN_EFFECT_ORG,
+    OL_IN_EFFECT_CORRELATION,
+    OL_IN_EFFECT_EVENT,
+    OL_IN_EFFECT_LAST_EVENT,
+    OL_IN_EFFECT_SPEC_HASH /* no column: of a replayed row, what effect_spec must hash to */
 };
 enum {
     OL_IN_CHECKPOINT_RUN,

@@ -37,6 +37,13 @@ int ol_run_snapshot_load_signal(struct ol_conn *conn, const char *signal_id,
                             &ol_table_signal, &snapshot->arena, &snapshot->signals, err);
 }
 
+int ol_run_snapshot_load_effect(struct ol_conn *conn, const char *effect_id,
+                                struct ol_run_snapshot *snapshot, outlog_err *err)
+{
+    return ol_row_list_load(conn, OL_Q_EFFECT_GET, OL_PARAMS(ol_value_text(effect_id)),
+                            &ol_table_effect, &snapshot->arena, &snapshot->effects, err);
+}
+
 int ol_run_snapshot_load_run(struct ol_conn *conn, const char *run_id,
                              struct ol_run_snapshot *snapshot, outlog_err *err)
 {

@@ -13,10 +13,13 @@ struct ol_run_snapshot {
 void ol_run_snapshot_reset(struct ol_run_snapshot *snapshot);
 void ol_run_snapshot_clear(struct ol_run_snapshot *snapshot);
 
-/* Load a run, or a signal, from the tables. No row is no error: the lists stay empty. */
+/* Load a run, a signal, or an effect that is of no run, from the tables. No row is no error: the
+ * lists stay empty. */
 int ol_run_snapshot_load_run(struct ol_conn *conn, const char *run_id,
                              struct ol_run_snapshot *snapshot, outlog_err *err);
 int ol_run_snapshot_load_signal(struct ol_conn *conn, const char *signal_id,
+                                struct ol_run_snapshot *snapshot, outlog_err *err);
+int ol_run_snapshot_load_effect(struct ol_conn *conn, const char *effect_id,
                                 struct ol_run_snapshot *snapshot, outlog_err *err);
 
 /* The org that a run belongs to: from its first event, or from its row when it has no event.
@@ -24,10 +27,13 @@ int ol_run_snapshot_load_signal(struct ol_conn *conn, const char *signal_id,
 int ol_run_read_org(outlog *log, const char *run_id, const char *org_id, struct ol_arena *arena,
                     const char **org, outlog_err *err);
 
-/* Replay the events (U3) of a run, of a signal, of this org ("" for none) into the snapshot. */
+/* Replay the events (U3) of a run, of a signal, of an effect, of this org ("" for none) into the
+ * snapshot. */
 int ol_replay_run(outlog *log, const char *run_id, const char *org_key,
                   struct ol_run_snapshot *snapshot, outlog_err *err);
 int ol_replay_signal(outlog *log, const char *signal_id, const char *org_key,
+                     struct ol_run_snapshot *snapshot, outlog_err *err);
+int ol_replay_effect(outlog *log, const char *effect_id, const char *org_key,
                      struct ol_run_snapshot *snapshot, outlog_err *err);
 
 /* --- as JSON, for every interface; each in one consistent read --- */
@@ -77,13 +83,14 @@ int ol_run_verify_json(outlog *log, const char *run_id, const char *org_id, stru
 struct ol_verify {
     int64_t after; /* start behind this event_id; advances, so that verify can be resumed */
     int64_t upto;  /* filled in at the start: what was settled then */
-    int64_t runs, signals, differences;
+    int64_t runs, signals, steps, effects, checkpoints; /* rows that were compared */
+    int64_t differences;
     ol_difference_function *on_difference;
     void *user;
 };
 
-/* Compare the next `limit` signals and runs, in the order of their first events. Returns how many,
- * 0 when all are done. */
+/* Compare the next `limit` signals, runs and effects of no run, in the order of their first events.
+ * Returns how many, 0 when all are done. */
 int ol_verify_next(outlog *log, struct ol_verify *verify, int limit, outlog_err *err);
 
 /* Report each row whose run or signal has no event. */

@@ -518,7 +518,7 @@ static int store_step(outlog_tx *tx, struct ol_transition *transition, const str
                       const char *last_event_id, outlog_err *err)
 {
     const char *texts[12] = {NULL};
-    for (int i = 0; i < ol_table_step.count; i++)
+    for (int i = 0; i < ol_table_step.shown; i++)
         texts[i] = ol_table_step.columns[i].type == OL_COLUMN_JSON ? step->values[i]
                                                                    : row_text(transition, step, i);
     return ol_store_exec(tx->conn, OL_Q_STEP_PUT,

@@ -209,12 +209,6 @@ static int advance_session(struct ol_conn *conn, const struct ol_session_work *w
                        err);
 }
 
-int ol_session_pass(outlog *log, const struct ol_session_work *work, const char *error,
-                    outlog_err *err)
-{
-    return ol_log_ready(log, err) < 0 ? -1 : advance_session(log->conn, work, NULL, error, err);
-}
-
 int ol_session_fail(outlog *log, const struct ol_session_work *work, const char *error,
                     int64_t wait_us, outlog_err *err)
 {
@@ -301,6 +295,58 @@ int ol_session_answer(outlog *log, const struct ol_session_work *work, const cha
             result = -1;
     }
     ol_buf_clear(&answer.spec);
+    return result;
+}
+
+/* The answer that the agent never gave stays visible among the session's effects. */
+static int store_failure(outlog_tx *tx, const struct ol_session_work *work, const char *error,
+                         outlog_err *err)
+{
+    char checkpoint_id[512], key[OL_SHA256_TEXT];
+    struct ol_buf spec = {0};
+    snprintf(checkpoint_id, sizeof checkpoint_id, "%.480s#%lld", work->session_key,
+             (long long)work->seq);
+    ol_buf_text(&spec, "{\"requestId\":");
+    ol_buf_json_text(&spec, work->request_id);
+    ol_buf_text(&spec, ",\"detail\":");
+    ol_buf_json_text(&spec, error);
+    ol_buf_char(&spec, '}');
+    ol_sha256_hex(checkpoint_id, strlen(checkpoint_id), key);
+    int result =
+        spec.failed
+            ? ol_no_memory(err)
+            : ol_session_effect_add(tx,
+                                    &(struct ol_session_effect){.org_id = work->org_id,
+                                                                .session_key = work->session_key,
+                                                                .checkpoint_id = checkpoint_id,
+                                                                .effect_type = OL_AGENT_FAILED,
+                                                                .spec = spec.data,
+                                                                .spec_bytes = spec.bytes,
+                                                                .idempotency_key = key,
+                                                                .correlation_id =
+                                                                    work->correlation_id,
+                                                                .causation_id = work->event_id,
+                                                                .error = error},
+                                    err);
+    ol_buf_clear(&spec);
+    return result;
+}
+
+int ol_session_pass(outlog *log, const struct ol_session_work *work, const char *error,
+                    outlog_err *err)
+{
+    outlog_tx *tx;
+    if (!error)
+        return ol_log_ready(log, err) < 0 ? -1 : advance_session(log->conn, work, NULL, NULL, err);
+    if (outlog_begin(log, &tx, err) < 0)
+        return -1;
+    int result = advance_session(log->conn, work, NULL, error, err);
+    if (result > 0 && store_failure(tx, work, error, err) < 0)
+        result = -1;
+    if (result <= 0)
+        outlog_rollback(tx);
+    else if (outlog_commit(tx, err) < 0)
+        result = -1;
     return result;
 }
 
@@ -409,7 +455,8 @@ int ol_session_effects(outlog *log, const char *org_id, const char *key, const c
     struct ol_row_query query = {
         .conn = log->conn,
         .id = OL_Q_SESSION_EFFECTS,
-        .params = OL_PARAMS(ol_value_text(org_id), ol_value_text(key), ol_value_optional(status),
+        .params = OL_PARAMS(ol_value_optional(org_id), ol_value_optional(key),
+                            ol_value_optional(status),
                             after ? ol_value_text(last) : ol_value_absent(), ol_value_int(limit),
                             is_counted ? ol_value_int(OL_READ_PAGE_BYTES) : ol_value_absent()),
         .table = &ol_table_effect,

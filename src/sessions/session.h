@@ -86,13 +86,32 @@ struct ol_session_effect {
     size_t spec_bytes;
     const char *idempotency_key;
     const char *correlation_id, *causation_id; /* either may be NULL */
+    const char *error; /* it failed before it could be sent: FAILED at once; NULL: it is owed */
 };
+
+/* The type of an effect that tells that an agent gave no answer. It is never sent. */
+#define OL_AGENT_FAILED "agent_failed"
 
 /* Store the effect and EFFECT_REQUESTED in the caller's transaction. */
 int ol_session_effect_add(outlog_tx *tx, const struct ol_session_effect *effect, outlog_err *err);
 
+/* What an operator does to one effect of a session. */
+struct ol_session_effect_call {
+    const char *effect_id;
+    const char *org_id; /* NULL: of any org */
+    const char *reason; /* or NULL */
+    struct outlog_operator by;
+};
+
+/* End an effect that is owed: FAILED, never sent again by itself. Or send one again now, also one
+ * that was ended. Each leaves an audit event. OUTLOG_NOT_FOUND: there is none, or it is the
+ * relay's. OUTLOG_ILLEGAL_TRANSITION: it is acknowledged, or has ended already. */
+int ol_session_effect_end(outlog *log, const struct ol_session_effect_call *call, outlog_err *err);
+int ol_session_effect_resend(outlog *log, const struct ol_session_effect_call *call,
+                             outlog_err *err);
+
 /* The session continues without an answer: to an event of another type (`error` NULL), or because
- * the agent failed for good with `error`. 1 or 0 as above. */
+ * the agent failed for good with `error`, which is then an effect that FAILED. 1 or 0 as above. */
 int ol_session_pass(outlog *log, const struct ol_session_work *work, const char *error,
                     outlog_err *err);
 
@@ -162,7 +181,8 @@ int ol_session_effect_ack(outlog *log, struct ol_session_ack *ack, outlog_err *e
 int ol_session_list(outlog *log, const char *org_id, const char *after, int limit,
                     struct ol_buf *out, outlog_err *err);
 
-/* {effects:[…], next_after}, the oldest first; status and after may be NULL. */
+/* {effects:[…], next_after}, the oldest first, of sessions only; org_id, key (NULL: all), status
+ * and after may be NULL. */
 int ol_session_effects(outlog *log, const char *org_id, const char *key, const char *status,
                        const char *after, int limit, struct ol_buf *out, outlog_err *err);
 

@@ -214,7 +214,9 @@ def test_u3_p3_the_shop_is_proven_and_its_view_rebuilt_while_it_sells(shop, stor
     outlog, sold = Outlog(store), []
     until("some runs", lambda: len(http_call("GET", f"{console}/v1/runs?status=COMPLETED")["runs"]) > 2)
     assert re.search(
-        r"^Every run matches its events: \d+ runs, \d+ signals\.$", outlog.run("verify", "--all").stdout, re.M
+        r"^Every row matches its events: \d+ runs, \d+ signals, \d+ steps, \d+ effects, \d+ checkpoints?\.$",
+        outlog.run("verify", "--all").stdout,
+        re.M,
     )
 
     with Outbox(store) as eyes:

@@ -3,10 +3,12 @@ import itertools
 import json
 import random
 import re
+import sqlite3
 import threading
 import time
 import urllib.error
 import urllib.request
+import uuid
 
 import psycopg2
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from interfaces import Refused, connect, execute, is_postgres
 from lib.cli import ROOT
 from lib.outbox import wait_for
-from run_interfaces import DOORS, open_runs
+from run_interfaces import CliRuns, DOORS, open_runs
 
 TAMPERED = {  # a changed value for each field of each table, as SQL
     "signals": {
@@ -777,6 +779,99 @@ def test_u3_verify_finds_every_tampered_field(runs, db, outlog, table):
     assert done.returncode == 1 and f"{table} {id}  row" in done.stdout
 
 
+# --- U3: every column of every table of state, as the catalog lists them ---
+
+STATE_TABLES = {
+    "signals": ["signal_id"],
+    "runs": ["run_id"],
+    "steps": ["step_id"],
+    "effects": ["effect_id"],
+    "run_checkpoints": ["run_id", "checkpoint_index"],
+}
+JSON_COLUMNS = {"payload", "output_result", "checkpoint_data", "effect_spec", "execution_result"}
+UUID_COLUMNS = {"last_event_id", "started_event_id", "message_id", "effect_id"}
+NO_STATE = {("effects", "hurried_at")}  # when an operator last asked for a delivery: a hint to daemons, no state
+
+
+def columns_of(db, table):
+    if isinstance(db, sqlite3.Connection):
+        return [(row[1], row[2].lower()) for row in execute(db, f"pragma table_info(outlog_{table})")]
+    question = (
+        "select column_name, data_type from information_schema.columns where table_schema = 'outlog' and table_name = ?"
+    )
+    return execute(db, question, table)
+
+
+def tampered(column, type, old):
+    if column == "status":
+        return "FAILED"
+    if column.endswith("_at"):
+        return "2001-01-01T00:00:00.000000Z"
+    if column in JSON_COLUMNS:
+        return '{"tampered":1}'
+    if column in UUID_COLUMNS:
+        return str(uuid.uuid4())
+    if type in ("integer", "bigint"):
+        return (old or 0) + 7
+    return "tampered"
+
+
+def request_alone(db, extension):
+    """An effect of no run and no session."""
+    fields = {"org_id": "acme", "effect_type": "API_CALL", "destination": "d", "effect_spec": {"a": 1}}
+    if isinstance(db, sqlite3.Connection):
+        db.enable_load_extension(True)
+        db.load_extension(str(extension))
+        return execute(db, "select outlog_request_effect(?)", json.dumps(fields))
+    names = ", ".join(f"{name} => ?" for name in fields)
+    return execute(db, f"select * from outlog.request_effect({names})", *{**fields, "effect_spec": '{"a":1}'}.values())
+
+
+def put_back(db, column, value):
+    """What the driver has parsed must become JSON again."""
+    is_parsed = column in JSON_COLUMNS and value is not None and not isinstance(db, sqlite3.Connection)
+    return json.dumps(value) if is_parsed else value
+
+
+def test_u3_no_column_of_any_state_table_can_be_changed_unseen(store, outlog, db, extension):
+    """Effects of a run, of a session and alone; pending, completed and dead ones."""
+    whole_run(CliRuns(store))
+    destinations = {"mail": {"type": "null"}, "d": {"type": "exec", "command": ["false"], "retry": {"max_attempts": 1}}}
+    outlog.run("apply", "-f", "-", input=json.dumps({"destinations": {**destinations, "chat": {"type": "websocket"}}}))
+    request_alone(db, extension)
+    data = '{"session_key":"u:a:t","text":"hi"}'
+    outlog.run("send", "--org", "acme", "--to", "chat", "--type", "send_notification", "--data", data)
+    outlog.run("relay", "--until-idle", "--quiet")
+    clean = outlog.run("verify", "--all", "--json").json()[-1]
+    counts = {"runs": 1, "signals": 1, "steps": 3, "effects": 3, "checkpoints": 1, "differences": 0}
+    assert {name: clean[name] for name in counts} == counts
+    tried = 0
+    for table, keys in STATE_TABLES.items():
+        names = columns_of(db, table)
+        assert len(names) >= 5, names
+        for row in execute(db, f"select {', '.join(keys)} from outlog_{table}"):
+            here = " and ".join(f"{key} = ?" for key in keys)
+            for column, type in names:
+                ((old, destination),) = execute(
+                    db,
+                    f"select {column}, {'destination' if table == 'effects' else 'null'} from outlog_{table} where {here}",
+                    *row,
+                )
+                # a session's deliveries are counted in the row until it ends
+                is_counted = destination == "session" and column in ("attempts", "last_attempt_at", "updated_at")
+                if (table, column) in NO_STATE or is_counted:
+                    continue
+                value = tampered(column, type, old)
+                execute(db, f"update outlog_{table} set {column} = ? where {here}", value, *row)
+                there = [value if key == column else part for key, part in zip(keys, row)]
+                if old != value:
+                    done = outlog.run("verify", "--all", "--json", check=False)
+                    assert done.returncode == 1, f"{table}.{column}: {old!r} became {value!r}, and nobody saw it"
+                execute(db, f"update outlog_{table} set {column} = ? where {here}", put_back(db, column, old), *there)
+                tried += 1
+    assert tried > 90 and outlog.run("verify", "--all", "--json").json()[-1]["differences"] == 0
+
+
 def test_u3_verify_finds_rows_without_events(runs, db, outlog):
     ids = whole_run(runs)
     execute(
@@ -797,7 +892,7 @@ def test_u3_verify_all_resumes_where_it_stopped(runs, db, outlog):
     whole = [whole_run(runs) for _ in range(3)]
     person = outlog.at_terminal("verify", "--all")
     person.see(r"\r\x1b\[K[\d,]+ events  \[#* *\] +\d+ % .*/s")
-    assert "Every run matches its events: 3 runs, 3 signals." in person.end()
+    assert "Every row matches its events: 3 runs, 3 signals, " in person.end()
     execute(db, "update outlog_runs set total_steps = 5")
     done = outlog.run("verify", "--all", "--json", check=False)
     assert done.returncode == 1 and done.json()[-1]["differences"] == 3

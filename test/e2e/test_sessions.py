@@ -54,7 +54,8 @@ def test_s2_a_message_is_accepted_answered_and_acknowledged(live, chat):
     assert "".join(tokens) == message["content"] == "you said hello"
     assert (message["requestId"], message["isFinal"]) == ("r-1", True)
     (effect,) = effects(live)
-    assert (effect["status"], effect["effect_type"], effect["checkpoint_id"]) == ("PENDING", "send_message", f"{KEY}#1")
+    assert (effect["effect_type"], effect["checkpoint_id"]) == ("send_message", f"{KEY}#1")
+    assert effect["status"] in ("PENDING", "EXECUTING") and effect["message_id"] is None
     body = '{"content":"you said hello","requestId":"r-1","isFinal":true}'
     assert effect["idempotency_key"] == hashlib.sha256(f"{KEY}#1send_message{body}".encode()).hexdigest()
     one.ack(message["effect_id"])
@@ -69,6 +70,85 @@ def test_s2_a_message_is_accepted_answered_and_acknowledged(live, chat):
         {"text": "hello", "requestId": "r-1"},
     )
     assert (said["actor_type"], said["actor_id"], said["org_id"]) == ("user", "u-1", "default")
+
+
+def test_s6_an_effect_is_pending_then_executing_then_completed_with_its_events(live, chat, outlog):
+    one = chat(live, KEY)
+    one.say("r-1", "hello")
+    id = one.next("send_message")["effect_id"]
+    wait_for(lambda: effects(live, status="EXECUTING"), "sent, not acknowledged")
+    one.ack(id)
+    wait_for(lambda: effects(live, status="COMPLETED"), "the ack")
+    (effect,) = effects(live)
+    assert effect["attempts"] >= 1 and effect["last_attempt_at"] and effect["executed_at"]
+    told = outlog.run("events", "--aggregate", f"EFFECT/{id}", "--json").json()
+    assert [event["event_type"] for event in told] == ["EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_COMPLETED"]
+    causes = [event["causation_id"] for event in told[1:]]
+    assert causes == [event["id"] for event in told[:-1]], "each is the cause of the next"
+    assert told[-1]["payload"]["attempts"] == effect["attempts"]
+    (counts,) = outlog.run("verify", "--all", "--json").json()
+    assert (counts["effects"], counts["differences"]) == (1, 0), "U3: a session's effect is compared too"
+
+
+def test_s6_what_is_owed_is_listed_across_sessions(live, chat, outlog):
+    for key in (KEY, "u-2:helper:t-2"):
+        one = chat(live, key)
+        one.say("r-1", "hello")
+        one.next("send_message")
+    wait_for(lambda: len(live.get("/v1/effects?status=EXECUTING").json["effects"]) == 2, "both, over HTTP")
+    (listed,) = outlog.run("sessions", "effects", "--status", "EXECUTING", "--limit", "1", "--json").json()
+    assert listed["session_key"] == KEY, "the oldest first, by the command line"
+    assert len(outlog.run("sessions", "effects", "u-2:helper:t-2", "--json").json()) == 1
+    assert live.get("/v1/effects?org_id=other").json["effects"] == []
+    assert live.get("/v1/effects?status=odd").status == 400
+
+
+@pytest.mark.parametrize("door", ["http", "cli"])
+def test_s6_an_operator_ends_an_effect_and_sends_it_again(live, chat, outlog, door):
+    def change(word, id):
+        if door == "http":
+            return live.post(f"/v1/effects/{id}/{word}?reason=moved", {}).status == 200
+        return outlog.run("sessions", word, id, "--reason", "moved", check=False).returncode == 0
+
+    one = chat(live, KEY)
+    one.say("r-1", "hello")
+    id = one.next("send_message")["effect_id"]
+    wait_for(lambda: effects(live, status="EXECUTING"), "sent, not acknowledged")
+    assert change("end", id) and not change("end", id), "once"
+    assert [effect["status"] for effect in effects(live)] == ["FAILED"]
+    one.ack(id)
+    other = chat(live, KEY)
+    other.say("r-2", "again")
+    assert other.next("send_message")["requestId"] == "r-2", "what was ended is not sent to a new client"
+    assert change("resend", id)
+    wait_for(lambda: any(f.get("effect_id") == id for f in [other.next("send_message")]), "it again")
+    other.ack(id)
+    wait_for(lambda: id in [effect["effect_id"] for effect in effects(live, status="COMPLETED")], "the ack")
+    assert not change("resend", id) and not change("end", "0190b5a0-0000-7000-8000-000000000000")
+    told = [event["event_type"] for event in outlog.run("events", "--aggregate", f"EFFECT/{id}", "--json").json()]
+    assert told[:4] == ["EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_DEAD_LETTERED", "EFFECT_RETRYING"]
+    audit = outlog.run("events", "--aggregate", f"outlog.effect/{id}", "--json").json()
+    assert [event["event_type"] for event in audit] == ["outlog.effect.ended", "outlog.effect.resent"]
+    assert outlog.run("verify", "--all", "--json").json()[-1]["differences"] == 0
+
+
+def test_m11_an_answer_that_an_agent_never_gave_stays_visible(serve, agent, configure, chat, outlog):
+    echo = agent()
+    configure(helper={"type": "exec", "command": ["false"], "tries": 1}, other={"type": "http", "url": echo.url})
+    live = serve()
+    one = chat(live, KEY)
+    one.say("r-1", "hello")
+    assert one.next("error")["code"] == "agent_failed"
+    (lost,) = wait_for(lambda: effects(live, status="FAILED"), "the answer that never came")
+    assert (lost["effect_type"], lost["effect_spec"]["requestId"]) == ("agent_failed", "r-1")
+    told = outlog.run("events", "--aggregate", f"EFFECT/{lost['effect_id']}", "--json").json()
+    assert [event["event_type"] for event in told] == ["EFFECT_REQUESTED", "EFFECT_DEAD_LETTERED"]
+    assert told[1]["payload"]["error_code"] == "AGENT_FAILED" and told[1]["payload"]["error_message"]
+    assert live.post(f"/v1/effects/{lost['effect_id']}/resend", {}).status == 409, "there is nothing to send"
+    two = chat(live, KEY)
+    two.say("r-1", "hello")
+    assert two.next() == {"type": "accepted", "requestId": "r-1", "seq": 1}, "and it is never sent to a client"
+    assert outlog.run("verify", "--all", "--json").json()[-1]["differences"] == 0
 
 
 def test_s2_a_repeated_request_is_the_same_event_and_runs_once(live, chat, agent):
@@ -281,7 +361,7 @@ def test_s4_a_failing_agent_is_told_and_the_session_goes_on(serve, chat, agent, 
     codes = [(one.next("error")["code"], one.frames[-1]["requestId"]) for _ in range(2)]
     assert codes == [("agent_failed", f"r-{n}") for n in range(2)]
     assert one.next("send_message")["content"] == "fine"
-    assert len(effects(server)) == 1  # half an answer is not stored
+    assert [one["status"] == "FAILED" for one in effects(server)] == [True, True, False]  # half an answer is not stored
     for agent_id in ("slow", "nobody"):
         two = chat(server, f"u:{agent_id}:t", timeout=30)
         two.say("r", "x")
@@ -604,12 +684,9 @@ def test_s6_effects_are_listed_by_a_status_that_there_is(live, chat):
     one = chat(live, KEY)
     one.say("r-1", "hello")
     one.next("send_message")
-    assert [len(effects(live, status=status)) for status in ("PENDING", "EXECUTING", "COMPLETED", "FAILED")] == [
-        1,
-        0,
-        0,
-        0,
-    ]
+    statuses = ("PENDING", "EXECUTING", "COMPLETED", "FAILED")
+    counts = lambda: [len(effects(live, status=status)) for status in statuses]  # noqa: E731
+    wait_for(lambda: counts() == [0, 1, 0, 0], "the effect to be sent, not acknowledged")
     for status in ("pending", "OWED", ""):
         answer = live.get(f"/v1/sessions/{KEY}/effects?status={status}")
         assert (answer.status, answer.code) == (400, "invalid_field"), "not: nothing is owed"
@@ -798,7 +875,7 @@ def test_s5_an_ack_from_another_org_is_none(live, chat):
     other.ack(message["effect_id"])
     other.say("r-1", "hello")  # it connected later and speaks later
     other.next("send_message")
-    assert [effect["status"] for effect in effects(live)] == ["PENDING"]
+    assert [effect["status"] in ("PENDING", "EXECUTING") for effect in effects(live)] == [True]
     one.ack(message["effect_id"])
     wait_for(lambda: effects(live, status="COMPLETED"), "the ack")
 

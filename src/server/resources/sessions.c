@@ -97,6 +97,57 @@ static enum ol_handler_result list_session_effects(struct ol_request *request)
                : OL_HANDLER_ANSWERED;
 }
 
+/* --- effects, whatever their session --- */
+
+static enum ol_handler_result list_all_effects(struct ol_request *request)
+{
+    const char *org_id;
+    int64_t limit;
+    outlog_err err;
+
+    if (ol_request_org(request, ol_request_param(request, "org_id"), &org_id) < 0 ||
+        ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
+        return OL_HANDLER_ANSWERED;
+    struct ol_buf *out = ol_request_reply(request, 200);
+    return ol_session_effects(request->log, org_id, ol_request_param(request, "session_key"),
+                              ol_request_param(request, "status"),
+                              ol_request_param(request, "after"), (int)limit, out, &err) < 0
+               ? ol_problem(request, &err)
+               : OL_HANDLER_ANSWERED;
+}
+
+typedef int effect_operation(outlog *log, const struct ol_session_effect_call *call,
+                             outlog_err *err);
+
+static enum ol_handler_result change_effect(struct ol_request *request, effect_operation *change,
+                                            const char *status)
+{
+    struct ol_session_effect_call call = {.effect_id = request->args[0],
+                                          .reason = ol_request_param(request, "reason"),
+                                          .by = ol_request_operator(request)};
+    outlog_err err;
+
+    if (ol_request_org(request, ol_request_param(request, "org_id"), &call.org_id) < 0)
+        return OL_HANDLER_ANSWERED;
+    if (change(request->log, &call, &err) < 0)
+        return ol_problem(request, &err);
+    struct ol_buf *out = ol_request_reply(request, 200);
+    ol_buf_text(out, "{\"effect_id\":");
+    ol_buf_json_text(out, call.effect_id);
+    ol_buf_print(out, ",\"status\":\"%s\"}", status);
+    return OL_HANDLER_ANSWERED;
+}
+
+static enum ol_handler_result end_effect(struct ol_request *request)
+{
+    return change_effect(request, ol_session_effect_end, "FAILED");
+}
+
+static enum ol_handler_result resend_effect(struct ol_request *request)
+{
+    return change_effect(request, ol_session_effect_resend, "PENDING");
+}
+
 /* --- tickets, and delivery on demand --- */
 
 static enum ol_handler_result create_ticket(struct ol_request *request)
@@ -132,6 +183,15 @@ const struct ol_route ol_session_routes[] = {
     {"GET", "/v1/sessions/{session_key}/effects", OL_SCOPE_READ, list_session_effects,
      "listSessionEffects", "The session's effects, oldest first",
      .query = "org_id status after limit", .reply = "SessionEffects", .takes_org = true},
+    {"GET", "/v1/effects", OL_SCOPE_READ, list_all_effects, "listEffects",
+     "Effects of all sessions, oldest first", .query = "org_id session_key status after limit",
+     .reply = "SessionEffects", .takes_org = true},
+    {"POST", "/v1/effects/{effect_id}/end", OL_SCOPE_ADMIN, end_effect, "endEffect",
+     "End an effect of a session that is owed: it is not sent again", .query = "org_id reason",
+     .body = "Empty", .reply = "EffectChanged", .takes_org = true},
+    {"POST", "/v1/effects/{effect_id}/resend", OL_SCOPE_ADMIN, resend_effect, "resendEffect",
+     "Send an effect of a session again now, also one that was ended", .query = "org_id reason",
+     .body = "Empty", .reply = "EffectChanged", .takes_org = true},
     {"POST", "/v1/sessions/{session_key}/ticket", OL_SCOPE_APPEND, create_ticket, "makeTicket",
      "A ticket for one socket of this session: short-lived, used once", .query = "org_id",
      .body = "Empty", .reply = "Ticket", .status = 201, .takes_org = true, .goes_in_parts = true},

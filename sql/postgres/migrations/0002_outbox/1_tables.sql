@@ -225,7 +225,7 @@ create table outlog.effects (
     destination      text        not null,
     status           text        not null default 'PENDING',
     idempotency_key  text        not null,
-    message_id       uuid        not null,
+    message_id       uuid,                          -- null: a session's, which no message brings
     execution_result json,
     executed_at      timestamptz,
     attempts         integer     not null default 0,

@@ -77,13 +77,15 @@ begin
         return next result;
         return;
     end if;
-    -- ids, type, destination and key; never the spec or headers (E13)
+    -- ids, type, destination, key and the hash of the spec, which verify needs (U3); never the
+    -- spec or headers (E13)
     select * into asked from outlog.append_own(org_id => request_effect.org_id, aggregate_type => 'EFFECT',
         aggregate_id => result.effect_id::text, event_type => 'EFFECT_REQUESTED',
         payload => json_build_object('effect_id', result.effect_id, 'run_id', request_effect.run_id,
             'effect_type', request_effect.effect_type, 'step_id', request_effect.step_id,
             'session_key', request_effect.session_key, 'checkpoint_id', request_effect.checkpoint_id,
-            'destination', request_effect.destination, 'message_id', result.event_id, 'idempotency_key', key)::text,
+            'destination', request_effect.destination, 'message_id', result.event_id, 'idempotency_key', key,
+            'spec_hash', outlog.request_hash(spec))::text,
         actor_type => request_effect.actor_type, actor_id => request_effect.actor_id,
         correlation_id => request_effect.correlation_id, causation_id => cause_said,
         metadata => outlog.trace_metadata());

@@ -36,9 +36,9 @@ create unique index effects_answer on outlog.effects (org_id, checkpoint_id)
 -- For listing pending answers of all sessions. It indexes a sum so that the planner does not use it
 -- for the order of one session, which has the index effects_session.
 create index effects_owed on outlog.effects ((event_id + 0))
-    where session_key is not null and status = 'PENDING';
+    where session_key is not null and status in ('PENDING', 'EXECUTING');
 create index effects_hurried on outlog.effects (hurried_at)
-    where hurried_at is not null and session_key is not null and status = 'PENDING';
+    where hurried_at is not null and session_key is not null and status in ('PENDING', 'EXECUTING');
 
 -- A ticket lets one socket into one session, once, for a short time.
 create table outlog.tickets (

@@ -213,7 +213,7 @@ create table outlog_effects (
     destination      text not null,
     status           text not null default 'PENDING' check (status in ('PENDING', 'EXECUTING', 'COMPLETED', 'FAILED')),
     idempotency_key  text not null,
-    message_id       text not null unique,
+    message_id       text unique,
     execution_result text,
     executed_at      text,
     attempts         integer not null default 0,

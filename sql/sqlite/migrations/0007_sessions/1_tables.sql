@@ -30,9 +30,9 @@ create unique index outlog_effects_answer on outlog_effects (org_id, checkpoint_
 -- For listing pending answers of all sessions. It indexes a sum so that SQLite does not use it for
 -- the order of one session, which has the index outlog_effects_session.
 create index outlog_effects_owed on outlog_effects (event_id + 0)
-    where session_key is not null and status = 'PENDING';
+    where session_key is not null and status in ('PENDING', 'EXECUTING');
 create index outlog_effects_hurried on outlog_effects (hurried_at)
-    where hurried_at is not null and session_key is not null and status = 'PENDING';
+    where hurried_at is not null and session_key is not null and status in ('PENDING', 'EXECUTING');
 
 create table outlog_tickets (
     hash        text primary key,
