@@ -89,7 +89,9 @@ def test_s4_an_answer_that_is_not_whole_is_none(serve, chat, agent, configure):
         else:
             assert [frame["text"] for frame in one.frames if frame["type"] == "token"][0] == "half "
         assert one.next("send_message")["content"] == "fine", name
-        assert [effect["checkpoint_id"] for effect in effects(server, f"u:{name}:t") if effect["status"] != "FAILED"] == [f"u:{name}:t#2"]
+        assert [
+            effect["checkpoint_id"] for effect in effects(server, f"u:{name}:t") if effect["status"] != "FAILED"
+        ] == [f"u:{name}:t#2"]
 
 
 def test_a_program_that_lingers_does_not_keep_the_daemon(serve, chat, configure):
