@@ -758,7 +758,9 @@ def test_3_at_most_once_reaches_a_destination_without_a_limit(store, outbox, rel
     "action, more, state",
     [
         ("reset", {}, "DEAD"),
-        (500, {}, "DEAD"),
+        (502, {}, "DEAD"),
+        (504, {}, "DEAD"),
+        (500, {}, "PUBLISHED"),
         (429, {}, "PUBLISHED"),
         (503, {"headers": {"retry-after": "1"}}, "PUBLISHED"),
     ],
