@@ -27,9 +27,21 @@ select attempt, started_at, duration_ms, outcome, status, permanent, response, e
   from outlog.attempts where lane = :lane and seq = :seq order by attempt
 
 -- name: attempt_of_batch(lane, seq)
--- The batch is the attempt of a message without a row of its own (R4). The inner range is right.
-select claimed_at, published_at, claimed_by
-  from outlog.batches where lane = :lane and to_seq >= :seq and from_seq <= :seq order by to_seq limit 1
+-- The batch is the attempt of a message without a row of its own (R4). Its side
+-- cursor's comes first, and of nested ranges the inner one.
+select claimed_at, published_at, claimed_by from (
+    select * from (select 1 as rank, b.* from outlog.outbox o join outlog.batches b on b.lane = o.lane
+           and b.destination = o.destination and b.org_key = ':' || coalesce(o.org_id, '') and b.to_seq >= o.seq
+         where o.lane = :lane and o.seq = :seq order by b.to_seq limit 1) one_org where from_seq <= :seq
+    union all
+    select * from (select 2 as rank, b.* from outlog.outbox o join outlog.batches b on b.lane = o.lane
+           and b.destination = o.destination and b.org_key = '' and b.to_seq >= o.seq
+         where o.lane = :lane and o.seq = :seq order by b.to_seq limit 1) one_destination where from_seq <= :seq
+    union all
+    select * from (select 3 as rank, b.* from outlog.batches b
+         where b.lane = :lane and b.destination = '' and b.org_key = '' and b.to_seq >= :seq and b.from_seq <= :seq
+         order by b.to_seq limit 1) whole_lane) found
+ order by rank limit 1
 
 -- name: dead_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?)
 -- Dead letters in the order they were made.

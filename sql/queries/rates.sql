@@ -10,12 +10,20 @@ select coalesce(sum(to_seq - from_seq + 1), 0)::bigint from outlog.batches
  where published_at > :since and published_at <= :until
 
 -- name: batch_newest(since, until, limit literal)
-select lane, from_seq, to_seq, published_at from outlog.batches
+select lane, from_seq, to_seq, published_at, destination, org_key from outlog.batches
  where published_at > :since and published_at <= :until order by published_at desc limit :limit
 
--- name: batch_sample(lane, from_seq, to_seq, limit literal)
--- Some messages of a batch; a parked message was not published with it.
-select o.destination, o.created_at, case when p.seq is null then 0 else 1 end
+-- name: batch_sample(lane, from_seq, to_seq, destination, org_key, limit literal)
+-- Some messages of a batch. Not published with it are parked ones, and those of another cursor.
+select o.destination, o.created_at, case when p.seq is not null
+           or (:destination <> '' and (o.destination <> :destination
+               or (:org_key <> '' and :org_key <> ':' || coalesce(o.org_id, ''))))
+           or (:org_key = '' and exists (select 1 from outlog.batches b
+                where b.lane = o.lane and b.destination = o.destination
+                  and b.org_key in ('', ':' || coalesce(o.org_id, ''))
+                  and b.to_seq >= o.seq and b.to_seq <= :to_seq + 100000 and b.from_seq <= o.seq
+                  and (b.destination <> :destination or b.org_key <> '')))
+           then 1 else 0 end
   from outlog.outbox o left join outlog.parked p on p.lane = o.lane and p.seq = o.seq
  where o.lane = :lane and o.seq between :from_seq and :to_seq order by o.seq limit :limit
 
@@ -38,6 +46,8 @@ select l.lane from outlog.lanes l
  where (l.owner is null or l.lease_until < outlog.after(-:lease_us::bigint))
    and ((select coalesce(o.available_at, o.created_at) from outlog.outbox o
           where o.lane = l.lane and o.seq > l.head order by o.seq limit 1) < outlog.after(-:lease_us::bigint)
+     or exists (select 1 from outlog.side_cursors s
+                 where s.lane = l.lane and s.opened_at < outlog.after(-:lease_us::bigint))
      or exists (select 1 from outlog.parked p
                  where p.lane = l.lane and p.state = 'PENDING' and p.available_at < outlog.after(-:lease_us::bigint)))
  order by l.lane limit 1

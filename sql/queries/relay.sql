@@ -53,6 +53,17 @@ select destination, ordering_key, count(*) from outlog.parked
    and ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held)
  group by destination, ordering_key
 
+-- name: older_sides(lane)
+-- Destinations with a side cursor in an older generation of lanes: their younger messages wait.
+select destination, count(*) from outlog.side_cursors
+ where lane < (select l.first_lane from outlog.lanes l where l.lane = :lane) group by destination
+
+-- name: side_row(lane, destination, org_key)
+-- After a commit whose answer was lost: did it happen?
+select l.epoch, s.claim_no, l.parked_gen from outlog.lanes l
+  left join outlog.side_cursors s on s.lane = l.lane and s.destination = :destination and s.org_key = :org_key
+ where l.lane = :lane
+
 -- name: parked_counts(lane)
 -- How many open messages of each destination have left the plain path.
 select destination, count(*) from outlog.parked where lane = :lane and state in ('PENDING', 'CLAIMED')

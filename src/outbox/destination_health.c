@@ -79,7 +79,8 @@ static struct ol_message_count find_count(const struct health_loading *loading, 
     for (size_t i = 0; i < loading->counts.count; i++)
         if (strcmp(loading->counts.all[i].destination, name) == 0)
             return loading->counts.all[i];
-    return (struct ol_message_count){.destination = name};
+    return (struct ol_message_count){.destination = name,
+                                     .is_estimate = loading->counts.total.is_estimate};
 }
 
 static const char *read_type(const char *settings, struct ol_arena *arena)

@@ -94,6 +94,7 @@ static int count_backlog(struct message_counter *c, const struct lane_backlog *p
     for (size_t i = 0; i < count; i++)
         seen += parts[i].number;
     bool is_cut = seen >= COUNT_SAMPLE && backlog > seen;
+    c->out->total.is_estimate |= is_cut;
     for (size_t i = 0; i < count; i++) {
         struct ol_message_count *to = find_count(c, parts[i].destination);
         if (!to)
@@ -141,12 +142,39 @@ static int count_lanes(struct ol_conn *conn, struct message_counter *c, outlog_e
     return more < 0 ? -1 : count_backlog(c, parts, count, backlog, err);
 }
 
+/* What waits for side cursors, projected where there is more than a sample shows. */
+static int count_sides(struct ol_conn *conn, struct message_counter *c, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    if (ol_store_query(conn, OL_Q_COUNT_SIDES, OL_PARAMS(ol_value_int(COUNT_SAMPLE)), &rows, err) <
+        0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        struct ol_message_count *count = find_count(c, ol_rows_text(&rows, 0, NULL));
+        if (!count) {
+            more = ol_no_memory(err);
+            break;
+        }
+        int64_t number = ol_rows_int(&rows, 1);
+        int64_t seen = ol_rows_int(&rows, 3), all = ol_rows_int(&rows, 4);
+        bool is_cut = seen < all;
+        count->pending += is_cut && seen ? (int64_t)((double)number * (double)all / (double)seen)
+                                         : number;
+        count->is_estimate |= is_cut;
+        note_oldest(count, read_time(&rows, 2));
+    }
+    ol_rows_end(&rows);
+    return more < 0 ? -1 : 0;
+}
+
 int ol_message_counts_read(struct ol_conn *conn, struct ol_arena *arena,
                            struct ol_message_counts *out, outlog_err *err)
 {
     struct message_counter c = {arena, out, 0};
     *out = (struct ol_message_counts){0};
-    if (count_parked(conn, &c, err) < 0 || count_lanes(conn, &c, err) < 0)
+    if (count_parked(conn, &c, err) < 0 || count_lanes(conn, &c, err) < 0 ||
+        count_sides(conn, &c, err) < 0)
         return -1;
     struct ol_message_count *total = &out->total;
     for (size_t i = 0; i < out->count; i++) {

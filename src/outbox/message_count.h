@@ -8,7 +8,7 @@ struct ol_message_count {
     const char *destination;
     int64_t pending, retrying, claimed, dead, held;
     int64_t oldest_pending_at; /* 0: none */
-    bool is_estimate;          /* `pending` is projected from the first messages of each lane */
+    bool is_estimate;          /* `pending` is projected from the first and last of each lane */
 };
 
 struct ol_message_counts {
@@ -18,8 +18,9 @@ struct ol_message_counts {
 };
 
 /* Count messages by destination and state. Reads at most 20,000 parked messages per state, the
- * lanes, and a few thousand messages of each lane's backlog; never the whole outbox. If there are
- * more, is_estimate is true. */
+ * lanes, and a few thousand messages of each lane's and side cursor's backlog; never the whole
+ * outbox. If there are more, is_estimate is true, also of the total: then a destination that is
+ * not listed may have some too. */
 int ol_message_counts_read(struct ol_conn *conn, struct ol_arena *arena,
                            struct ol_message_counts *out, outlog_err *err);
 

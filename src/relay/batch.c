@@ -49,12 +49,24 @@ static struct ol_relay_item *peek_queue(struct ol_destination_queue *queue)
     return queue->first;
 }
 
+static size_t *find_waiting(struct ol_worker *worker, const struct ol_batch *batch)
+{
+    return batch->is_side ? &worker->sending.side_waiting : &worker->sending.waiting;
+}
+
 void ol_batch_unqueue(struct ol_worker *worker, struct ol_relay_item *item)
 {
     if (!item->queue)
         return; // memory was out when it should have been queued
     item->queue->waiting--;
-    worker->sending.waiting--;
+    --*find_waiting(worker, item->batch);
+}
+
+/* An outcome is to be recorded. That of a side cursor's open batch waits for the whole batch. */
+static void note_finished(struct ol_batch *batch)
+{
+    if (!batch->side)
+        batch->lane->has_finished = true;
 }
 
 /* The queue of a destination; NULL when memory is out. */
@@ -112,7 +124,7 @@ bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch)
             return false;
         item->queue = queue;
         queue->waiting++;
-        worker->sending.waiting++;
+        ++*find_waiting(worker, batch);
         if (!link_key(worker, batch, i))
             return false;
         if (item->is_first)
@@ -146,7 +158,7 @@ static void complete_item(struct ol_relay_item *item)
     item->queue->in_flight--;
     batch->in_flight--;
     batch->done++;
-    batch->lane->has_finished = true;
+    note_finished(batch);
     item->is_kept = keeps_attempt(item->target, outcome);
     item->target = NULL; // it may be closed before this is recorded
 }
@@ -196,7 +208,7 @@ static void refuse_item(struct ol_worker *worker, struct ol_relay_item *item, co
     claimed->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_FAILED, .is_permanent = true};
     claimed->error = strdup(why->message);
     item->batch->done++;
-    item->batch->lane->has_finished = true;
+    note_finished(item->batch);
     ol_batch_unqueue(worker, item);
 }
 
@@ -316,6 +328,9 @@ static void pump_lanes(void *user)
             continue;
         if (lane->open)
             ol_batch_pump(worker, lane->open);
+        for (const struct ol_side_cursor *side = lane->outbox.sides; side; side = side->next)
+            if (side->open)
+                ol_batch_pump(worker, side->open);
         for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
             ol_batch_pump(worker, batch);
     }
@@ -328,7 +343,7 @@ static void pump_lanes(void *user)
 void ol_batch_overlap_begin(struct ol_worker *worker)
 {
     struct ol_sender *sender = worker->targets.sender;
-    if (worker->sending.waiting || ol_sender_in_flight(sender))
+    if (worker->sending.waiting || worker->sending.side_waiting || ol_sender_in_flight(sender))
         pump_lanes(worker);
     if (ol_sender_in_flight(sender))
         worker->conn->idle = (struct ol_idle_callback){.fd = ol_sender_fd(sender),

@@ -4,7 +4,8 @@
  *   maintenance      removing what is too old
  *   lane_loop        one lane: record the open batch and claim the next, in one transaction
  *   multi_lane_turn  the same for several lanes in one transaction
- *   plan             which messages to claim and which to park
+ *   side_loop        the same for the side cursors of a lane
+ *   plan             which messages to claim, which to park and which to leave to a side cursor
  *   poison           a turn that the store refuses, message by message
  *   outcomes         what became of the claimed messages
  *   batch            messages on the wire, also while the store works on a turn
@@ -17,6 +18,7 @@
 
 #include "notify/render.h"
 #include "outbox/lane/multi_lane.h"
+#include "outbox/lane/side_cursor.h"
 #include "relay/delivery_span.h"
 #include "relay/item.h"
 #include "relay/policy.h"
@@ -51,6 +53,8 @@ struct ol_batch {
     size_t queue_count;
     int64_t claimed_at; /* boot clock */
     struct ol_delivery_span_claim claim;
+    struct ol_side_cursor *side; /* while it is the open batch of this one */
+    bool is_side;                /* a side cursor claimed it */
     int64_t lease_end; /* of parked messages, whose rows have their own leases; 0: the lane's */
 };
 
@@ -72,11 +76,17 @@ struct ol_relay_lane {
     int64_t pause_us; /* the pause before retry_at, while the lane is stuck; 0: it is not */
     bool is_suspect;  /* the store refused a turn: the next one is careful (poison.c) */
     const struct ol_batch *claiming;                /* the new batch of a careful turn */
+    const struct ol_batch *recording;               /* the open one that it records */
     char trouble[sizeof((outlog_err *)0)->message]; /* why it is stuck; "": it is not */
     size_t limit;                                   /* messages per read */
     size_t wanted; /* messages that the next read should return, by the free capacity */
     int64_t pruned_to, prune_at; /* how far old messages were removed, and when to begin again */
     size_t bytes;                /* of the last read */
+    struct { /* is there a message behind those that must wait, for another destination? */
+        uint64_t stuck;    /* a hash of the destinations that must wait */
+        int64_t after;     /* not again before this time */
+        int64_t to, other; /* searched up to here; the first other one that was found, or 0 */
+    } search;
 };
 
 /* A lane in a turn of several lanes. */
@@ -132,7 +142,8 @@ struct ol_worker_scratch {
 };
 
 struct ol_worker_sending {
-    size_t waiting;                  /* messages that are claimed and not sent yet */
+    size_t waiting;                  /* messages that lanes have claimed and not sent yet */
+    size_t side_waiting;             /* the same of side cursors, which keep no lane from reading */
     bool is_overlapped;              /* the store works on a turn and must not be used */
     struct ol_relay_item *completed; /* with an outcome, in lanes that are in a turn */
 };
@@ -227,7 +238,7 @@ struct ol_park_entry ol_outcomes_condemned(struct ol_worker *worker,
                                            const struct ol_claimed_message *message);
 
 /* After the turn is stored: apply it to memory. */
-void ol_outcomes_apply_open(struct ol_relay_lane *lane);
+void ol_outcomes_apply_open(struct ol_relay_lane *lane, struct ol_batch **open);
 void ol_outcomes_apply_one(struct ol_relay_lane *lane, struct ol_relay_item *item);
 void ol_outcomes_apply_loose(struct ol_relay_lane *lane);
 
@@ -248,10 +259,11 @@ void ol_outcomes_if_spent(struct ol_relay_lane *lane, struct ol_relay_item *item
 bool ol_poison_is_suspected(const outlog_err *err);
 
 /* Does a careful turn of this lane record outcomes? Then it claims nothing. */
-bool ol_poison_must_record(const struct ol_relay_lane *lane);
+bool ol_poison_must_record(const struct ol_relay_lane *lane, const struct ol_side_cursor *side);
 
 /* Make this turn a careful one; `fresh` is what it claims, or NULL. */
-void ol_poison_attach(struct ol_relay_lane *lane, struct ol_batch *fresh, struct ol_turn *turn);
+void ol_poison_attach(struct ol_relay_lane *lane, const struct ol_side_cursor *side,
+                      struct ol_batch *fresh, struct ol_turn *turn);
 
 /* After it is stored: what it condemned is not sent. */
 void ol_poison_drop_condemned(struct ol_batch *batch);
@@ -262,16 +274,38 @@ void ol_poison_drop_condemned(struct ol_batch *batch);
  * to send. On failure -1, and *fresh is NULL or the caller's to free. */
 int ol_plan_claim(struct ol_relay_lane *lane, struct ol_batch **fresh, outlog_err *err);
 
-/* The same with messages that were read already, at most `limit`. */
+/* The same with messages that were read already, at most `limit`. *must_be_alone (if not NULL) is
+ * set when it should open side cursors, and this turn cannot. */
 int ol_plan_batch(struct ol_relay_lane *lane, struct ol_turn *turn, struct ol_batch *batch,
-                  size_t limit, outlog_err *err);
+                  size_t limit, bool *must_be_alone, outlog_err *err);
+
+/* The same for a side cursor, whose turn this is. */
+int ol_plan_side(struct ol_relay_lane *lane, struct ol_side_cursor *side, struct ol_batch **fresh,
+                 outlog_err *err);
+
+/* May this side cursor read on: can its destination take anything now? */
+bool ol_plan_side_may_read(const struct ol_relay_lane *lane, const struct ol_side_cursor *side);
+
+/* Has any side cursor within `parent` (NULL: the lane) nothing left to do? */
+bool ol_plan_has_done_sides(const struct ol_relay_lane *lane, const struct ol_side_cursor *parent);
+
+/* Let the turn of `parent` close those. True: there are any, and then the turn must read nothing,
+ * because the read would leave out what their parent owns from then on. */
+bool ol_plan_close_sides(struct ol_relay_lane *lane, struct ol_side_cursor *parent);
 
 /* Is it time to read new messages? Not while so many claimed ones wait for capacity that more of
  * them would only exceed their patience. */
 bool ol_plan_may_read(const struct ol_relay_lane *lane);
 
-/* Destinations that can take parked messages of this lane now, as JSON; "[]": none. */
-void ol_plan_capacity(struct ol_relay_lane *lane, struct ol_buf *out);
+/* Does the open batch wait for slow destinations alone, while a message for another one waits
+ * behind it? Then it is recorded now, and what is left of it is parked. */
+bool ol_plan_is_held_up(struct ol_relay_lane *lane);
+
+/* Destinations that can take parked messages of this lane now, as JSON; "[]": none. Only that of
+ * `side`, if it is not NULL; else none with an open batch of a side cursor, which may hold a
+ * message of the same key (rule 15). */
+void ol_plan_capacity(struct ol_relay_lane *lane, const struct ol_side_cursor *side,
+                      struct ol_buf *out);
 
 /* --- idle.c --- */
 
@@ -295,8 +329,18 @@ int ol_lane_loop_step(struct ol_relay_lane *lane, bool *moved, outlog_err *err);
 /* Would recording the open batch write nothing but the lane's row? */
 bool ol_lane_loop_is_plain(const struct ol_relay_lane *lane);
 
-/* Begin to send what was claimed. Takes `fresh`, also on failure. */
-int ol_lane_loop_open(struct ol_relay_lane *lane, struct ol_batch *fresh, outlog_err *err);
+/* Begin to send what was claimed, as the open batch of the lane or of a side cursor. Takes `fresh`,
+ * also on failure. */
+int ol_lane_loop_open(struct ol_relay_lane *lane, struct ol_side_cursor *side,
+                      struct ol_batch *fresh, outlog_err *err);
+
+/* May the lane claim anything, or is it to be given back? */
+bool ol_lane_loop_may_claim(const struct ol_relay_lane *lane);
+
+/* Record the open batch of the lane, or of a side cursor if that is not NULL, and claim the
+ * next. */
+int ol_lane_loop_turn(struct ol_relay_lane *lane, struct ol_side_cursor *side, bool *moved,
+                      outlog_err *err);
 
 /* Is there a parked message that could be claimed now? Sets wants_due. */
 bool ol_lane_loop_finds_due(struct ol_relay_lane *lane, outlog_err *err);
@@ -312,6 +356,17 @@ void ol_lane_loop_end_trouble(struct ol_relay_lane *lane);
 
 /* Forget a lane that is not ours any more. */
 void ol_lane_loop_lose(struct ol_relay_lane *lane);
+
+/* --- side_loop.c --- */
+
+/* Do what can be done for the side cursors of a lane now. */
+int ol_side_loop_step(struct ol_relay_lane *lane, bool *moved, outlog_err *err);
+
+/* Does any of them have an open batch? */
+bool ol_side_loop_is_open(const struct ol_relay_lane *lane);
+
+/* Is there anything that one of them could send? */
+bool ol_side_loop_is_busy(const struct ol_relay_lane *lane);
 
 /* --- multi_lane_turn.c --- */
 

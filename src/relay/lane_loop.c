@@ -14,22 +14,32 @@
 
 enum { LANE_RETRY_US = 100000, LANE_RETRY_MAX_US = 5000000 }; /* pause after a store error */
 
-/* What was sent ends by its own token: the new owner has parked the open batch as ours, unless he
+static void lose_batch(struct ol_relay_lane *lane, struct ol_batch **open)
+{
+    struct ol_batch *batch = *open;
+    if (!batch)
+        return;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct ol_claimed_message *message = &batch->messages[i];
+        message->is_parked = message->is_orphan = true;
+        message->attempts = 1;
+    }
+    batch->side = NULL;
+    batch->next = lane->loose;
+    lane->loose = batch;
+    *open = NULL;
+}
+
+/* What was sent ends by its own token: the new owner has parked the open batches as ours, unless he
  * waited for the lease (rule 30). What was not sent must not be sent any more. */
 void ol_lane_loop_lose(struct ol_relay_lane *lane)
 {
     lane->is_owned = false;
     lane->worker->lanes.owned_count--;
-    if (lane->open) {
-        for (size_t i = 0; i < lane->open->count; i++) {
-            struct ol_claimed_message *message = &lane->open->messages[i];
-            message->is_parked = message->is_orphan = true;
-            message->attempts = 1;
-        }
-        lane->open->next = lane->loose;
-        lane->loose = lane->open;
-        lane->open = NULL;
-    }
+    lose_batch(lane, &lane->open);
+    for (struct ol_side_cursor *side = lane->outbox.sides; side; side = side->next)
+        lose_batch(lane, &side->open);
+    ol_side_cursor_clear_all(&lane->outbox);
     for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
         ol_batch_drop_unsent(batch);
     lane->has_finished = true; // what ended already is recorded by its own token, or dropped
@@ -43,7 +53,7 @@ int ol_lane_loop_reload(struct ol_relay_lane *lane, outlog_err *err)
 
 /* --- building a turn --- */
 
-static bool may_claim(const struct ol_relay_lane *lane)
+bool ol_lane_loop_may_claim(const struct ol_relay_lane *lane)
 {
     return !lane->is_releasing && atomic_load(lane->worker->stop) == 0;
 }
@@ -62,31 +72,69 @@ static void plan_reaping(struct ol_relay_lane *lane, struct ol_turn *turn)
     ol_buf_text(&turn->held, turn->held.bytes ? "]" : "[]");
 }
 
-static int add_claims(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_buf *capacity,
-                      outlog_err *err)
+/* A careful turn closes nothing. */
+static int add_lane_claims(struct ol_relay_lane *lane, struct ol_batch **fresh, outlog_err *err)
+{
+    if ((!lane->is_suspect && ol_plan_close_sides(lane, NULL)) || !ol_lane_loop_may_claim(lane) ||
+        !ol_plan_may_read(lane))
+        return 0;
+    return ol_plan_claim(lane, fresh, err);
+}
+
+static int add_side_claims(struct ol_relay_lane *lane, struct ol_side_cursor *side,
+                           struct ol_batch **fresh, outlog_err *err)
+{
+    if ((!lane->is_suspect && ol_plan_close_sides(lane, side)) ||
+        !ol_plan_side_may_read(lane, side))
+        return 0;
+    return ol_plan_side(lane, side, fresh, err);
+}
+
+static void add_capacity(struct ol_relay_lane *lane, const struct ol_side_cursor *side,
+                         struct ol_buf *capacity)
 {
     struct ol_worker *worker = lane->worker;
-    if (may_claim(lane) && ol_plan_may_read(lane) && ol_plan_claim(lane, fresh, err) < 0)
-        return -1;
-    if (may_claim(lane) && lane->wants_due && !worker->wants_settings) {
-        ol_plan_capacity(lane, capacity);
-        worker->turn.capacity = capacity->data;
-    }
-    return 0;
+    if (!ol_lane_loop_may_claim(lane) || !(side || lane->wants_due) || worker->wants_settings)
+        return;
+    ol_plan_capacity(lane, side, capacity);
+    worker->turn.capacity = side && capacity->bytes <= 2 ? NULL : capacity->data;
 }
 
 /* A careful turn records, or it claims: what it parks must not be claimed beside its key. */
-static int build_careful_turn(struct ol_relay_lane *lane, struct ol_batch **fresh,
-                              struct ol_buf *capacity, outlog_err *err)
+static int build_careful_turn(struct ol_relay_lane *lane, struct ol_side_cursor *side,
+                              struct ol_batch **fresh, struct ol_buf *capacity, outlog_err *err)
 {
-    if (!ol_poison_must_record(lane) && add_claims(lane, fresh, capacity, err) < 0)
-        return -1;
-    ol_poison_attach(lane, *fresh, &lane->worker->turn);
+    if (!ol_poison_must_record(lane, side)) {
+        if ((side ? add_side_claims(lane, side, fresh, err) : add_lane_claims(lane, fresh, err)) <
+            0)
+            return -1;
+        add_capacity(lane, side, capacity);
+    }
+    ol_poison_attach(lane, side, *fresh, &lane->worker->turn);
     return 0;
 }
 
-static int build_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_buf *capacity,
-                      outlog_err *err)
+static int build_lane_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, outlog_err *err)
+{
+    struct ol_worker *worker = lane->worker;
+    if (lane->open)
+        ol_outcomes_open(worker, lane->open);
+    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
+        ol_outcomes_loose(worker, batch);
+    return add_lane_claims(lane, fresh, err);
+}
+
+static int build_side_turn(struct ol_relay_lane *lane, struct ol_side_cursor *side,
+                           struct ol_batch **fresh, outlog_err *err)
+{
+    struct ol_worker *worker = lane->worker;
+    if (side->open)
+        ol_outcomes_open(worker, side->open);
+    return add_side_claims(lane, side, fresh, err);
+}
+
+static int build_turn(struct ol_relay_lane *lane, struct ol_side_cursor *side,
+                      struct ol_batch **fresh, struct ol_buf *capacity, outlog_err *err)
 {
     struct ol_worker *worker = lane->worker;
     struct ol_turn *turn = &worker->turn;
@@ -94,36 +142,38 @@ static int build_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struc
     ol_turn_begin(turn, &lane->outbox);
     ol_side_effects_reset(&worker->effects);
     turn->row_lease_us = lane->outbox.lease_us;
-    plan_reaping(lane, turn);
+    turn->side = side;
+    turn->side_head = side ? side->place : 0;
+    if (!side)
+        plan_reaping(lane, turn);
     ol_counter_map_clear(&worker->scratch.parked);
     ol_counter_map_clear(&worker->scratch.parked_to);
     if (lane->is_suspect)
-        return build_careful_turn(lane, fresh, capacity, err);
-    if (lane->open)
-        ol_outcomes_open(worker, lane->open);
-    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
-        ol_outcomes_loose(worker, batch);
-    if (add_claims(lane, fresh, capacity, err) < 0)
+        return build_careful_turn(lane, side, fresh, capacity, err);
+    if ((side ? build_side_turn(lane, side, fresh, err) : build_lane_turn(lane, fresh, err)) < 0)
         return -1;
+    add_capacity(lane, side, capacity);
     ol_side_effects_attach(&worker->effects, turn);
     return 0;
 }
 
-static bool is_empty_turn(const struct ol_relay_lane *lane)
+/* A side cursor that has gone over much that is not its own stores where it is. */
+static bool is_empty_turn(const struct ol_relay_lane *lane, const struct ol_batch *open)
 {
     const struct ol_turn *turn = &lane->worker->turn;
-    return !lane->open && !turn->finished_count && !turn->planned_count && !turn->sent_count &&
-           turn->head == lane->outbox.head && !turn->capacity && !turn->reap &&
-           !(lane->is_suspect && lane->has_finished);
+    bool has_moved = turn->side ? turn->side_head - turn->side->head > OL_SIDE_STRETCH
+                                : turn->head != lane->outbox.head;
+    return !open && !turn->finished_count && !turn->planned_count && !turn->sent_count &&
+           !has_moved && !turn->capacity && !turn->reap && !turn->opening && !turn->is_closing &&
+           !(lane->is_suspect && !turn->side && lane->has_finished);
 }
 
 /* Keys that failed in the batch being recorded must block the plan of the same turn. */
-static void block_failed_keys(struct ol_relay_lane *lane, int64_t by)
+static void block_failed_keys(struct ol_relay_lane *lane, const struct ol_batch *open, int64_t by)
 {
-    for (size_t i = 0; lane->open && i < lane->open->count; i++) {
-        struct ol_claimed_message *message = &lane->open->messages[i];
-        if (lane->open->items[i].state != OL_ITEM_DONE ||
-            message->outcome.kind != OUTLOG_PUBLISH_OK)
+    for (size_t i = 0; open && i < open->count; i++) {
+        struct ol_claimed_message *message = &open->messages[i];
+        if (open->items[i].state != OL_ITEM_DONE || message->outcome.kind != OUTLOG_PUBLISH_OK)
             ol_outcomes_count_key(lane, message, by);
     }
 }
@@ -137,11 +187,14 @@ static void add_counts(const struct ol_counter_map *from, struct ol_counter_map 
             ol_counter_map_add(to, from->entries[i].key, from->entries[i].count);
 }
 
-int ol_lane_loop_open(struct ol_relay_lane *lane, struct ol_batch *fresh, outlog_err *err)
+int ol_lane_loop_open(struct ol_relay_lane *lane, struct ol_side_cursor *side,
+                      struct ol_batch *fresh, outlog_err *err)
 {
     fresh->claimed_at = lane->worker->clock.now;
     fresh->claim = ol_delivery_span_since(lane->worker->clock.now);
-    lane->open = fresh;
+    fresh->side = side;
+    fresh->is_side = side != NULL;
+    *(side ? &side->open : &lane->open) = fresh;
     return ol_batch_link(lane->worker, fresh) ? 0 : ol_no_memory(err);
 }
 
@@ -163,15 +216,21 @@ static int start_parked(struct ol_relay_lane *lane, struct ol_batch *parked, int
 }
 
 /* The turn is stored: memory follows. Takes *fresh and *parked as far as they are used. */
-static int apply_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_batch **parked,
-                      int64_t before, outlog_err *err)
+static int apply_turn(struct ol_relay_lane *lane, struct ol_side_cursor *side,
+                      struct ol_batch **fresh, struct ol_batch **parked, int64_t before,
+                      outlog_err *err)
 {
     struct ol_worker *worker = lane->worker;
-    lane->has_expired_claims = false;
-    lane->wants_due = (*parked)->count > 0;
-    if (lane->open)
-        ol_outcomes_apply_open(lane);
-    ol_outcomes_apply_loose(lane);
+    struct ol_batch **open = side ? &side->open : &lane->open;
+    if (*open)
+        ol_outcomes_apply_open(lane, open);
+    if (side) {
+        side->has_due = (*parked)->count > 0;
+    } else {
+        lane->has_expired_claims = false;
+        lane->wants_due = (*parked)->count > 0;
+        ol_outcomes_apply_loose(lane);
+    }
     add_counts(&worker->scratch.parked, &lane->outbox.keys);
     add_counts(&worker->scratch.parked_to, &lane->outbox.waiting);
     // The claim is stored, even if the store cannot be read now. If it were forgotten here, the
@@ -185,7 +244,7 @@ static int apply_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struc
     if (*fresh && worker->turn.sent_count) { // also without a message, to close the claim
         struct ol_batch *claimed = *fresh;
         *fresh = NULL;
-        if (ol_lane_loop_open(lane, claimed, err) < 0)
+        if (ol_lane_loop_open(lane, side, claimed, err) < 0)
             return -1;
     }
     if ((*parked)->count) {
@@ -196,9 +255,9 @@ static int apply_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struc
     return 0;
 }
 
-static int apply_result(struct ol_relay_lane *lane, enum ol_turn_result result,
-                        struct ol_batch **fresh, struct ol_batch **parked, int64_t before,
-                        outlog_err *err)
+static int apply_result(struct ol_relay_lane *lane, struct ol_side_cursor *side,
+                        enum ol_turn_result result, struct ol_batch **fresh,
+                        struct ol_batch **parked, int64_t before, outlog_err *err)
 {
     switch (result) {
     case OL_TURN_STALE:
@@ -209,14 +268,15 @@ static int apply_result(struct ol_relay_lane *lane, enum ol_turn_result result,
         ol_lane_loop_lose(lane);
         return 0;
     default:
-        return apply_turn(lane, fresh, parked, before, err);
+        return apply_turn(lane, side, fresh, parked, before, err);
     }
 }
 
-static int take_turn(struct ol_relay_lane *lane, outlog_err *err)
+static int take_turn(struct ol_relay_lane *lane, struct ol_side_cursor *side, outlog_err *err)
 {
     struct ol_worker *worker = lane->worker;
     struct ol_batch *fresh = NULL, *parked = calloc(1, sizeof *parked);
+    const struct ol_batch *open = side ? side->open : lane->open;
     struct ol_buf capacity = {0};
     enum ol_turn_result result;
     int outcome = -1;
@@ -224,12 +284,14 @@ static int take_turn(struct ol_relay_lane *lane, outlog_err *err)
     if (!parked)
         return ol_no_memory(err);
     parked->lane = lane;
-    block_failed_keys(lane, 1);
-    outcome = build_turn(lane, &fresh, &capacity, err);
-    block_failed_keys(lane, -1);
+    block_failed_keys(lane, open, 1);
+    outcome = build_turn(lane, side, &fresh, &capacity, err);
+    block_failed_keys(lane, open, -1);
     if (outcome < 0)
         goto out;
-    if (is_empty_turn(lane)) {
+    if (is_empty_turn(lane, open)) {
+        if (side)
+            side->place = worker->turn.side_head; // nothing up to there is its own
         lane->is_suspect = false;
         goto out;
     }
@@ -239,8 +301,8 @@ static int take_turn(struct ol_relay_lane *lane, outlog_err *err)
     if (outcome < 0)
         goto out;
     worker->stats->recorded_at = ol_clock_boot_us();
-    bool has_recorded = ol_poison_must_record(lane);
-    outcome = apply_result(lane, result, &fresh, &parked, before, err);
+    bool has_recorded = ol_poison_must_record(lane, side);
+    outcome = apply_result(lane, side, result, &fresh, &parked, before, err);
     if (result == OL_TURN_DONE)
         lane->is_suspect &= has_recorded; // a careful claim follows
 out:
@@ -250,15 +312,6 @@ out:
         ol_batch_free(parked);
     ol_buf_clear(&capacity);
     return outcome;
-}
-
-static int take_overlapped_turn(struct ol_relay_lane *lane, outlog_err *err)
-{
-    lane->is_in_turn = true;
-    ol_batch_overlap_begin(lane->worker);
-    int result = take_turn(lane, err);
-    ol_batch_overlap_end(lane->worker);
-    return result;
 }
 
 /* --- a lane's step --- */
@@ -310,6 +363,21 @@ static int handle_failure(struct ol_relay_lane *lane, const outlog_err *why)
     return is_poison ? 0 : -1;
 }
 
+int ol_lane_loop_turn(struct ol_relay_lane *lane, struct ol_side_cursor *side, bool *moved,
+                      outlog_err *err)
+{
+    lane->is_in_turn = true;
+    ol_batch_overlap_begin(lane->worker);
+    int result = take_turn(lane, side, err);
+    ol_batch_overlap_end(lane->worker);
+    if (result < 0) {
+        *moved |= !lane->is_suspect && ol_poison_is_suspected(err); // be careful at once
+        return handle_failure(lane, err);
+    }
+    ol_lane_loop_end_trouble(lane);
+    return 0;
+}
+
 /* Rows that are due may all be behind their keys or for a closed destination: check before writing.
  * If all of them are for a destination that hangs, no query is needed. */
 bool ol_lane_loop_finds_due(struct ol_relay_lane *lane, outlog_err *err)
@@ -318,7 +386,7 @@ bool ol_lane_loop_finds_due(struct ol_relay_lane *lane, outlog_err *err)
     bool has = false;
     for (struct ol_target *t = lane->worker->targets.first; t; t = t->next)
         t->planned = 0;
-    ol_plan_capacity(lane, &capacity);
+    ol_plan_capacity(lane, NULL, &capacity);
     if (capacity.bytes > 2 &&
         ol_lane_has_due(lane->worker->conn, &lane->outbox, capacity.data, &has, err) < 0)
         has = false;
@@ -430,7 +498,7 @@ static void pump_lane(struct ol_relay_lane *lane)
     for (struct ol_batch *batch = lane->loose; batch; batch = batch->next) {
         ol_batch_pump(worker, batch);
         if (worker->clock.now - batch->claimed_at > worker->options->patience_us ||
-            !may_claim(lane))
+            !ol_lane_loop_may_claim(lane))
             ol_batch_release_unsent(batch);
     }
 }
@@ -438,13 +506,14 @@ static void pump_lane(struct ol_relay_lane *lane)
 /* Is there anything to record or to claim now? */
 static bool needs_turn(struct ol_relay_lane *lane, outlog_err *err)
 {
-    if (lane->open && !ol_batch_is_ready(lane->worker, lane->open))
+    if (lane->open && !ol_batch_is_ready(lane->worker, lane->open) && !ol_plan_is_held_up(lane))
         return false;
     bool may_read = ol_plan_may_read(lane);
     if (!may_read && may_linger(lane))
         return false;
     return lane->open || lane->has_finished || may_read || lane->is_suspect ||
-           lane->has_expired_claims || (lane->wants_due && ol_lane_loop_finds_due(lane, err));
+           lane->has_expired_claims || ol_plan_has_done_sides(lane, NULL) ||
+           (lane->wants_due && ol_lane_loop_finds_due(lane, err));
 }
 
 int ol_lane_loop_step(struct ol_relay_lane *lane, bool *moved, outlog_err *err)
@@ -455,14 +524,13 @@ int ol_lane_loop_step(struct ol_relay_lane *lane, bool *moved, outlog_err *err)
     if (!lane->is_owned)
         return lane->has_finished ? end_orphans(lane, err) : 0;
     pump_lane(lane);
-    if (!needs_turn(lane, err))
+    if (lane->outbox.sides && ol_side_loop_step(lane, moved, err) < 0)
+        return -1;
+    if (!lane->is_owned || !needs_turn(lane, err))
         return 0;
     int64_t claim_no = lane->outbox.claim_no;
-    if (take_overlapped_turn(lane, err) < 0) {
-        *moved |= !lane->is_suspect && ol_poison_is_suspected(err); // be careful at once
-        return handle_failure(lane, err);
-    }
-    ol_lane_loop_end_trouble(lane);
+    if (ol_lane_loop_turn(lane, NULL, moved, err) < 0)
+        return -1;
     *moved |= lane->is_suspect || lane->outbox.claim_no != claim_no || ol_plan_may_read(lane);
     if (lane->open)
         ol_batch_pump(worker, lane->open);

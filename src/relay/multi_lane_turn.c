@@ -27,7 +27,7 @@ static size_t collect_entries(struct ol_worker *worker)
     for (size_t i = 0; i < worker->lanes.count && count < OL_MULTI_LANE_MAX; i++) {
         struct ol_relay_lane *lane = &worker->lanes.all[i];
         if (!lane->is_owned || lane->is_full || worker->clock.now < lane->retry_at ||
-            !ol_lane_loop_is_plain(lane))
+            lane->outbox.sides || !ol_lane_loop_is_plain(lane))
             continue;
         bool is_read = ol_plan_may_read(lane);
         if (!is_read && find_linger_us(lane) <= OL_RELAY_LINGER_US / 2)
@@ -80,12 +80,15 @@ static int plan_entry(struct ol_worker *worker, struct ol_multi_lane_entry *entr
     ol_side_effects_reset(&worker->effects);
     ol_counter_map_clear(&worker->scratch.parked);
     ol_counter_map_clear(&worker->scratch.parked_to);
-    if (ol_plan_batch(lane, turn, entry->fresh, MULTI_LANE_LIMIT, err) < 0)
+    bool must_be_alone = false;
+    if (ol_plan_batch(lane, turn, entry->fresh, MULTI_LANE_LIMIT, &must_be_alone, err) < 0)
         return -1;
     bool is_plain = turn->planned_count == 0 && worker->effects.count == 0 &&
-                    !worker->effects.failed;
+                    !worker->effects.failed && !must_be_alone;
     if (!is_plain) {
         lane->wants_read = true;
+        lane->read_after = 0;
+        lane->read_below = 0;
         entry->fresh->count = 0;
     }
     entry->is_written |= turn->head != lane->outbox.head || turn->sent_count;
@@ -117,12 +120,12 @@ static int apply_entry(struct ol_multi_lane_entry *entry, enum ol_turn_result re
     }
     lane->has_finished = false;
     if (lane->open)
-        ol_outcomes_apply_open(lane);
+        ol_outcomes_apply_open(lane, &lane->open);
     if (!entry->fresh || entry->fresh->count == 0)
         return 0;
     struct ol_batch *fresh = entry->fresh;
     entry->fresh = NULL;
-    return ol_lane_loop_open(lane, fresh, err);
+    return ol_lane_loop_open(lane, NULL, fresh, err);
 }
 
 static int write_entries(struct ol_worker *worker, size_t count, bool *moved, outlog_err *err)

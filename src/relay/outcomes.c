@@ -198,9 +198,9 @@ static void apply_parked(struct ol_relay_lane *lane, struct ol_relay_item *item)
 }
 
 /* After the open batch is recorded: what is still on the wire becomes a straggler. */
-void ol_outcomes_apply_open(struct ol_relay_lane *lane)
+void ol_outcomes_apply_open(struct ol_relay_lane *lane, struct ol_batch **open)
 {
-    struct ol_batch *batch = lane->open;
+    struct ol_batch *batch = *open;
     for (size_t i = 0; i < batch->count; i++) {
         struct ol_relay_item *item = &batch->items[i];
         if (is_published(item)) {
@@ -210,7 +210,8 @@ void ol_outcomes_apply_open(struct ol_relay_lane *lane)
             apply_parked(lane, item);
         }
     }
-    lane->open = NULL;
+    *open = NULL;
+    batch->side = NULL;
     ol_batch_drop_unsent(batch); // parked by this turn: another claim sends them
     if (batch->in_flight == 0) {
         ol_batch_free(batch);

@@ -241,11 +241,12 @@ static int renew_leases(struct ol_worker *worker, outlog_err *err)
 int ol_ownership_release(struct ol_relay_lane *lane, outlog_err *err)
 {
     struct ol_worker *worker = lane->worker;
-    if (lane->open || lane->has_finished)
+    if (lane->open || lane->has_finished || ol_side_loop_is_open(lane))
         return 0;
     if (ol_lane_release(worker->conn, &lane->outbox, err) < 0)
         return -1;
     lane->is_owned = lane->is_releasing = false;
+    ol_side_cursor_clear_all(&lane->outbox);
     worker->lanes.owned_count--;
     return 0;
 }

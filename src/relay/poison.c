@@ -144,10 +144,12 @@ static int write_outcomes(struct ol_conn *conn, void *context, struct ol_claimed
     (void)count;
     if (ol_registry_refresh(&lane->worker->effects.registry, conn, err) < 0)
         return -1;
-    for (size_t i = 0; lane->open && i < lane->open->count; i++)
-        if (record_item(lane, &lane->open->items[i], err) < 0)
+    const struct ol_batch *open = lane->recording;
+    for (size_t i = 0; open && i < open->count; i++)
+        if (record_item(lane, &open->items[i], err) < 0)
             return -1;
-    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
+    for (struct ol_batch *batch = lane->worker->turn.side ? NULL : lane->loose; batch;
+         batch = batch->next)
         for (size_t i = 0; i < batch->count; i++)
             if (ol_outcomes_is_due(&batch->items[i]) &&
                 record_item(lane, &batch->items[i], err) < 0)
@@ -212,15 +214,17 @@ static int write_claims(struct ol_conn *conn, void *context, struct ol_claimed_m
     return 0;
 }
 
-bool ol_poison_must_record(const struct ol_relay_lane *lane)
+bool ol_poison_must_record(const struct ol_relay_lane *lane, const struct ol_side_cursor *side)
 {
-    return lane->open || lane->has_finished;
+    return side ? side->open != NULL : lane->open || lane->has_finished;
 }
 
-void ol_poison_attach(struct ol_relay_lane *lane, struct ol_batch *fresh, struct ol_turn *turn)
+void ol_poison_attach(struct ol_relay_lane *lane, const struct ol_side_cursor *side,
+                      struct ol_batch *fresh, struct ol_turn *turn)
 {
     lane->claiming = fresh;
-    turn->write_also = ol_poison_must_record(lane) ? write_outcomes : write_claims;
+    lane->recording = side ? side->open : lane->open;
+    turn->write_also = ol_poison_must_record(lane, side) ? write_outcomes : write_claims;
     turn->context = lane;
 }
 

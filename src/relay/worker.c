@@ -99,7 +99,7 @@ static int poll_lanes(struct ol_worker *worker, bool *has_news, bool *must_poll,
             note_expiry(lane);
         *has_news |= ol_plan_may_read(lane) || lane->wants_due || lane->has_expired_claims ||
                      worker->wants_settings;
-        if (ol_lane_reload_older_keys(worker->conn, &lane->outbox, err) < 0)
+        if (ol_lane_reload_older(worker->conn, &lane->outbox, err) < 0)
             return -1;
         *must_poll |= lane->wants_read || found[i].due_us <= 0;
         if (found[i].due_us > 0 && found[i].due_us < worker->idle.next_us)
@@ -114,8 +114,8 @@ static bool is_idle(const struct ol_worker *worker)
 {
     for (size_t i = 0; i < worker->lanes.count; i++) {
         const struct ol_relay_lane *lane = &worker->lanes.all[i];
-        if (lane->is_owned &&
-            (lane->open || lane->loose || ol_plan_may_read(lane) || lane->wants_due))
+        if (lane->is_owned && (lane->open || lane->loose || ol_plan_may_read(lane) ||
+                               lane->wants_due || ol_side_loop_is_busy(lane)))
             return false;
     }
     return ol_sender_in_flight(worker->targets.sender) == 0;
@@ -363,6 +363,9 @@ static void clear_worker(struct ol_worker *worker)
         struct ol_relay_lane *lane = &worker->lanes.all[i];
         if (lane->open)
             ol_batch_free(lane->open);
+        for (struct ol_side_cursor *side = lane->outbox.sides; side; side = side->next)
+            if (side->open)
+                ol_batch_free(side->open);
         while (lane->loose) {
             struct ol_batch *next = lane->loose->next;
             ol_batch_free(lane->loose);

@@ -6,6 +6,7 @@
 #include "log/log.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,6 +133,7 @@ static void add_latency(struct rates_sample *sample, int count_at, int64_t creat
 
 struct sampled_batch {
     int64_t lane, from_seq, to_seq, published_at;
+    char destination[101], org_key[102]; /* of a side cursor, or empty */
 };
 
 static int read_batch(struct ol_conn *conn, struct rates_sample *sample,
@@ -141,7 +143,9 @@ static int read_batch(struct ol_conn *conn, struct rates_sample *sample,
     int more;
     if (ol_store_query(conn, OL_Q_BATCH_SAMPLE,
                        OL_PARAMS(ol_value_int(batch->lane), ol_value_int(batch->from_seq),
-                                 ol_value_int(batch->to_seq), ol_value_int(SAMPLE_BATCH_MESSAGES)),
+                                 ol_value_int(batch->to_seq), ol_value_text(batch->destination),
+                                 ol_value_text(batch->org_key),
+                                 ol_value_int(SAMPLE_BATCH_MESSAGES)),
                        &rows, err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
@@ -175,9 +179,15 @@ static int read_batches(struct ol_conn *conn, struct rates_sample *sample, outlo
     if (ol_store_query(conn, OL_Q_BATCH_NEWEST,
                        OL_PARAMS(since, until, ol_value_int(SAMPLE_BATCHES)), &rows, err) < 0)
         return -1;
-    while ((more = ol_rows_next(&rows, err)) > 0 && count < SAMPLE_BATCHES)
-        batches[count++] = (struct sampled_batch){ol_rows_int(&rows, 0), ol_rows_int(&rows, 1),
-                                                  ol_rows_int(&rows, 2), ol_rows_time(&rows, 3)};
+    while ((more = ol_rows_next(&rows, err)) > 0 && count < SAMPLE_BATCHES) {
+        struct sampled_batch *batch = &batches[count++];
+        *batch = (struct sampled_batch){.lane = ol_rows_int(&rows, 0),
+                                        .from_seq = ol_rows_int(&rows, 1),
+                                        .to_seq = ol_rows_int(&rows, 2),
+                                        .published_at = ol_rows_time(&rows, 3)};
+        snprintf(batch->destination, sizeof batch->destination, "%s", ol_rows_text(&rows, 4, NULL));
+        snprintf(batch->org_key, sizeof batch->org_key, "%s", ol_rows_text(&rows, 5, NULL));
+    }
     ol_rows_end(&rows);
     for (int i = 0; more >= 0 && i < count; i++)
         more = read_batch(conn, sample, &batches[i], err);

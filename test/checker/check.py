@@ -337,7 +337,8 @@ class Checker:
         ranges = collections.defaultdict(list)
         for batch in self.batches:
             place = batch["lane"], batch["from_seq"], batch["to_seq"]
-            ranges[batch["lane"]].append(place[1:])
+            of = batch.get("destination", ""), batch.get("org_key", "")  # of a side cursor, or of the lane itself
+            ranges[batch["lane"]].append((*place[1:], *of))
             if batch["from_seq"] > batch["to_seq"]:
                 self.broken.append({"promise": "state", "why": f"an empty batch {place}"})
         for lane, found in ranges.items():
@@ -345,10 +346,11 @@ class Checker:
                 self.broken.append({"promise": "state", "why": f"lane {lane}: a batch twice"})
         for (lane, seq), message in self.places.items():
             row = message.row
-            inside = [one for one in ranges[lane] if one[0] <= seq <= one[1]]
+            inside = [one for one in ranges[lane] if one[0] <= seq <= one[1] and one[2] in ("", row["destination"])]
             if row["state"] == "PUBLISHED" and not message.parked and not inside:
                 self.fail("state", "it is PUBLISHED, and no batch holds it", message)
-            if len([one for one in inside if one[0] == one[1] == seq]) > 1:
+            alone = [one[2:] for one in inside if one[0] == one[1] == seq]
+            if len(alone) > len(set(alone)):
                 self.fail("state", "two batches hold it alone", message)
             head = self.lanes.get(lane, {}).get("head")
             if head is not None and seq > head and row["state"] != "PENDING":

@@ -1075,12 +1075,15 @@ def test_l5_the_database_is_not_asked_for_what_a_hanging_destination_cannot_take
             down, up = keys_in_lane(lane, ["down"]), keys_in_lane(lane, ["up"])
             for n in range(10):
                 own.put("down", {"n": n}, key=next(down)[1])
-            own.put("up", {}, key=next(up)[1])  # what is before it is parked
+            own.put("up", {}, key=next(up)[1])  # what is before it is left to a side cursor
         own.commit()
     relays("a", lease="20s", poll="50ms", threads=1)
     arrive(receiver, 8, destination="up")
     wait_for(
-        lambda: outbox.one("select count(distinct lane) as n from {}parked where state = 'PENDING'")["n"] == 8,
+        lambda: outbox.one(
+            "select count(distinct lane) as n from {}outbox_state where state = 'PENDING' and seq <= 10"
+        )["n"]
+        == 8,
         "all lanes to have some that wait",
     )
     name = postgres_store.rsplit("/", 1)[1]

@@ -56,15 +56,15 @@ update outlog.lanes t set lease_until = now() + l.lease_us * interval '1 microse
  where t.lane = l.lane
 
 -- name: lane_park_claim(lane)
--- Parks the open claim of the former owner of a locked lane (rule 3). These are first attempts with
--- an unknown outcome: due at once, or DEAD where they may not be repeated.
+-- Parks the open claims of the former owner of a locked lane, also of its side cursors (rules 3,
+-- 37). These are first attempts with an unknown outcome: due at once, or DEAD where they may not be
+-- repeated.
 insert into outlog.parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at,
        last_error)
 select o.lane, o.seq, o.destination, o.ordering_key, case when c.is_final then 'DEAD' else 'PENDING' end,
        c.is_final and o.ordering_key is not null and coalesce(d.on_dead = 'hold', false),
        1, case when c.is_final then 0 else 1 end, now(), 'outcome unknown: the relay went away'
-  from outlog.lanes l cross join lateral unnest(l.claim) r
- cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) o
+  from outlog.open_claims l join outlog.outbox o on o.lane = l.lane and o.seq = l.seq
  cross join lateral (select o.at_most_once or coalesce(o.max_attempts = 1, false)) c(is_final)
   left join outlog.destinations d on d.name = o.destination
  where l.lane = :lane::smallint
@@ -72,16 +72,16 @@ on conflict (lane, seq) do nothing
 returning seq, state
 
 -- name: lane_quarantine(lane, lease_us)
--- Parks the open claim of an owner that ended before its lease (rule 24): CLAIMED, as its own, for
--- as long as what it sent may be on its way; parked_hasten finds out how long that is.
+-- Parks the open claims of an owner that ended before its lease (rules 24, 37): CLAIMED, as its
+-- own, for as long as what it sent may be on its way; parked_hasten finds out how long that is.
 insert into outlog.parked (lane, seq, destination, ordering_key, state, attempts, unsent, available_at,
        claimed_by, claimed_at, lease_until, last_error)
 select o.lane, o.seq, o.destination, o.ordering_key, 'CLAIMED', 1,
-       case when o.at_most_once or coalesce(o.max_attempts = 1, false) then 0 else 1 end, now(), l.owner, l.claimed_at,
+       case when o.at_most_once or coalesce(o.max_attempts = 1, false) then 0 else 1 end, now(), l.owner, c.claimed_at,
        now() + coalesce(f.lease_us + f.margin_us, :lease_us::bigint) * interval '1 microsecond',
        'outcome unknown: the relay went away'
-  from outlog.lanes l cross join lateral unnest(l.claim) r
- cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) o
+  from outlog.open_claims c join outlog.lanes l on l.lane = c.lane
+  join outlog.outbox o on o.lane = c.lane and o.seq = c.seq
   left join outlog.owners f on f.run = l.owner
  where l.lane = :lane::smallint
 on conflict (lane, seq) do nothing
@@ -159,6 +159,7 @@ update outlog.lanes l set parked_gen = l.parked_gen + 1
 -- name: lane_release(lane, epoch)
 update outlog.lanes set owner = null, owner_name = null, lease_until = null
  where lane = :lane::smallint and epoch = :epoch and claim = '{}'
+   and not exists (select from outlog.side_cursors s where s.lane = :lane::smallint and s.claim <> '{}')
 
 -- name: outbox_read(lane, head, limit literal)
 -- New messages, in order.
@@ -260,7 +261,11 @@ heads as (
     select k.seq, k.destination, row_number() over (partition by k.destination order by k.available_at, k.seq) as nth
       from keys k
      where k.state = 'PENDING' and k.available_at <= now()
-       and k.seq <= (select l.head from outlog.lanes l where l.lane = :lane::smallint)   -- lower ones come first
+       and k.seq <= coalesce(                                                   -- lower ones come first
+           (select s.head from outlog.side_cursors s join outlog.outbox o on o.lane = s.lane and o.seq = k.seq
+             where s.lane = :lane::smallint and s.destination = k.destination and s.since < k.seq
+               and s.org_key in ('', ':' || coalesce(o.org_id, '')) order by s.org_key desc limit 1),
+           (select l.head from outlog.lanes l where l.lane = :lane::smallint))
        and not exists (select from outlog.parked c where c.lane = :lane::smallint and c.state = 'CLAIMED'
                           and c.destination = k.destination and c.ordering_key = k.ordering_key)
        and not exists (select from outlog.lanes l join outlog.parked e on e.lane < l.first_lane      -- of older lanes

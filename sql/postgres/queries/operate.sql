@@ -2,6 +2,25 @@
 -- down; `bounds` is a JSON array of [lane, lowest, below]. OFFSET 0 keeps the planner from turning
 -- a few index probes into a scan of the outbox.
 
+-- part: is_published(m, l)
+-- What is at or below the head and not parked, as its cursor tells: that of the innermost side
+-- cursor that owns it, or the lane's (rule 33).
+       and coalesce((select p.state from outlog.parked p where p.lane = m.lane and p.seq = m.seq),
+                    case when l.gaps @> m.seq then 'PENDING' end,
+                    (select case when m.seq > s.head or s.claim @> m.seq then 'PENDING' else 'PUBLISHED' end
+                       from outlog.side_cursors s where s.lane = m.lane and s.destination = m.destination
+                        and s.org_key in ('', ':' || coalesce(m.org_id, '')) and s.since < m.seq
+                      order by s.org_key desc limit 1),
+                    case when l.claim @> m.seq then 'PENDING' else 'PUBLISHED' end) = 'PUBLISHED'
+
+-- part: left_to(n, s, l)
+-- What a side cursor owns and has not come to.
+       n.lane = s.lane and n.seq > s.head and n.seq <= l.head and n.destination = s.destination
+       and s.org_key in ('', ':' || coalesce(n.org_id, '')) and not l.gaps @> n.seq
+       and not exists (select from outlog.side_cursors i where i.lane = n.lane and i.destination = n.destination
+              and i.org_key > s.org_key and i.org_key = ':' || coalesce(n.org_id, '') and i.since < n.seq)
+       and not exists (select from outlog.parked p where p.lane = n.lane and p.seq = n.seq)
+
 -- name: message_locations(ids)
 select o.event_id, o.lane, o.seq
   from json_array_elements_text(:ids) i
@@ -61,6 +80,12 @@ select top.lane, top.seq
             --+ asked_for(g, g)
           order by g.seq desc limit :limit)
         union all
+        (select n.* from outlog.side_cursors s cross join outlog.outbox n
+          where s.lane = l.lane and n.seq >= (b ->> 1)::bigint and n.seq < (b ->> 2)::bigint and
+            --+ left_to(n, s, l)
+            --+ asked_for(n, n)
+          order by n.seq desc limit :limit)
+        union all
         (select k.* from outlog.parked p
           cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) k
           where p.state = 'PENDING' and p.lane = l.lane and p.seq >= (b ->> 1)::bigint and p.seq < (b ->> 2)::bigint
@@ -77,10 +102,8 @@ select top.lane, top.seq
   join outlog.lanes l on l.lane = (b ->> 0)::smallint
  cross join lateral (
     select o.lane, o.seq, o.created_at from (
-        (select g.* from unnest(l.claim) r
-          cross join lateral (select * from outlog.outbox
-                where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
-          where not exists (select from outlog.parked p where p.lane = g.lane and p.seq = g.seq))
+        (select g.* from outlog.open_claims c
+           join outlog.outbox g on g.lane = c.lane and g.seq = c.seq where c.lane = l.lane)
         union all
         (select k.* from outlog.parked p
           cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) k
@@ -99,8 +122,7 @@ select top.lane, top.seq
  cross join lateral (
     select o.lane, o.seq, o.created_at from outlog.outbox o
      where o.lane = l.lane and o.seq <= l.head and o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
-       and coalesce((select p.state from outlog.parked p where p.lane = o.lane and p.seq = o.seq),
-                    case when l.gaps @> o.seq or l.claim @> o.seq then 'PENDING' else 'PUBLISHED' end) = 'PUBLISHED'
+       --+ is_published(o, l)
        --+ asked_for(o, o)
      order by o.seq desc limit :limit) top
  order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc
@@ -124,8 +146,7 @@ select o.event_id, o.seq
  cross join lateral (
     select * from outlog.outbox m
      where m.lane = l.lane and m.seq > :after and m.seq <= :upto and m.seq <= l.head
-       and coalesce((select p.state from outlog.parked p where p.lane = m.lane and p.seq = m.seq),
-                    case when l.gaps @> m.seq or l.claim @> m.seq then 'PENDING' else 'PUBLISHED' end) = 'PUBLISHED'
+       --+ is_published(m, l)
        --+ asked_for(m, m)
      order by m.seq limit :limit) o
  where l.lane = :lane
@@ -151,6 +172,13 @@ select o.event_id, o.seq
         and false                        --? retrying
         --+ asked_for(g, g)
       order by g.seq limit :limit)
+    union all
+    (select n.event_id, n.seq from outlog.side_cursors s cross join outlog.outbox n
+      where s.lane = l.lane and n.seq > :after and n.seq <= :upto and
+        --+ left_to(n, s, l)
+        and false                        --? retrying
+        --+ asked_for(n, n)
+      order by n.seq limit :limit)
     union all
     (select n.event_id, n.seq from outlog.outbox n
       where n.lane = l.lane and n.seq > l.head and n.seq > :after and n.seq <= :upto
@@ -181,18 +209,25 @@ select g.destination, g.state, g.number, g.retrying,
  order by 1, 2
 
 -- name: count_lanes(sample literal)
--- What no relay has come to yet: how many numbers there are above the head, and which destinations
--- the first of them go to.
-select l.lane, coalesce((select max(seq) from outlog.outbox o where o.lane = l.lane), 0) - l.head as ahead,
-       d.destination, d.number, d.oldest,
-       (select coalesce(sum(upper(r) - lower(r)), 0)::bigint from unnest(l.claim) r)
-  from outlog.lanes l
+-- What no relay has come to yet: how many numbers there are above the head, which destinations the
+-- first and the last of them go to, and how many are in open claims.
+select l.lane, l.ahead, d.destination, d.number, d.oldest,
+       case when exists (select from outlog.side_cursors s where s.lane = l.lane)
+            then (select count(*) from outlog.open_claims c where c.lane = l.lane)
+            else (select coalesce(sum(upper(r) - lower(r)), 0)::bigint from unnest(l.claim) r) end
+  from (select *, coalesce((select max(seq) from outlog.outbox o where o.lane = t.lane), 0) - t.head as ahead
+          from outlog.lanes t) l
   left join lateral (
        select s.destination, count(*) as number, min(s.created_at) as oldest
-         from (select o.destination, o.created_at from outlog.outbox o
-                where o.lane = l.lane and o.seq > l.head
-                  and not exists (select from outlog.parked p where p.lane = o.lane and p.seq = o.seq)
-                order by o.seq limit :sample) s
+         from ((select o.destination, o.created_at from outlog.outbox o
+                 where o.lane = l.lane and o.seq > l.head
+                   and not exists (select from outlog.parked p where p.lane = o.lane and p.seq = o.seq)
+                 order by o.seq limit :sample)
+               union all
+               (select o.destination, o.created_at from outlog.outbox o
+                 where o.lane = l.lane and o.seq > l.head and l.ahead > 2 * :sample
+                   and not exists (select from outlog.parked p where p.lane = o.lane and p.seq = o.seq)
+                 order by o.seq desc limit :sample)) s
         group by s.destination) d on true
  order by 1, 3
 
@@ -215,7 +250,14 @@ with due as (
             where o.lane = l.lane and o.seq > l.head
               and not exists (select from outlog.parked p where p.lane = o.lane and p.seq = o.seq)
             order by o.seq limit :sample) s
-     where s.since <= now()),
+     where s.since <= now()
+    union all
+    select l.lane, o.destination, coalesce(o.available_at, o.created_at), null
+      from outlog.side_cursors c join outlog.lanes l on l.lane = c.lane      -- what was left to a side cursor
+      join outlog.outbox o on o.lane = c.lane and o.seq > c.head and o.seq <= least(l.head, c.head + :sample)
+           and o.destination = c.destination and c.org_key = ''
+     where not exists (select from outlog.parked p where p.lane = o.lane and p.seq = o.seq)
+       and coalesce(o.available_at, o.created_at) <= now()),
 states as (
     select b.destination, max(b.state) as state, max(b.detail) as detail
       from outlog.breakers b join outlog.relays r on r.run = b.run group by b.destination),
@@ -234,6 +276,21 @@ reasons as (
       left join states s on s.destination = d.destination)
 select lane, destination, reason, count(*), min(since), max(detail) from reasons
  group by lane, destination, reason order by lane, destination, reason
+
+-- name: count_sides(sample literal)
+-- What waits for side cursors, from the first messages after each: the destination, how many of
+-- them are its own, the oldest, how far they reach, and how far the lane is.
+select s.destination, w.number, w.oldest, w.last - s.head, l.head - s.head
+  from (select * from outlog.side_cursors order by opened_at limit 500) s join outlog.lanes l on l.lane = s.lane
+ cross join lateral (
+       select max(n.seq) as last, count(*) filter (where n.is_own) as number,
+              min(n.created_at) filter (where n.is_own) as oldest
+         from (select n.seq, n.created_at,
+       --+ left_to(n, s, l)
+                      as is_own
+                 from outlog.outbox n where n.lane = s.lane and n.seq > s.head and n.seq <= l.head
+                order by n.seq limit :sample) n) w
+ where w.last is not null
 
 -- name: last_errors()
 -- The newest trouble of each destination.

@@ -44,12 +44,12 @@ returning epoch, head, '{}', parked_gen, claim_no, 0
 insert into outlog_parked (lane, seq, destination, ordering_key, state, attempts, unsent, available_at,
        claimed_by, claimed_at, lease_until, updated_at, last_error)
 select o.lane, o.seq, o.destination, o.ordering_key, 'CLAIMED', 1,
-       case when o.at_most_once or o.max_attempts = 1 then 0 else 1 end, outlog_after(0), l.owner, l.claimed_at,
+       case when o.at_most_once or o.max_attempts = 1 then 0 else 1 end, outlog_after(0), l.owner, c.claimed_at,
        outlog_after(coalesce(f.lease_us + f.margin_us, :lease_us)), outlog_after(0),
        'outcome unknown: the relay went away'
-  from outlog_lanes l join outlog_outbox o on o.seq between l.claim_from and l.claim_to
+  from outlog_open_claims c join outlog_lanes l on l.lane = c.lane join outlog_outbox o on o.seq = c.seq
   left join outlog_owners f on f.run = l.owner
- where l.lane = :lane and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+ where l.lane = :lane
 
 -- name: parked_hasten(lane, timeouts)
 -- Cuts the leases of what the former owner has on the wire to the time that an attempt may take,
@@ -81,9 +81,8 @@ select o.lane, o.seq, o.destination, o.ordering_key,
        and coalesce((select on_dead = 'hold' from outlog_destinations d where d.name = o.destination), 0),
        1, case when o.at_most_once or o.max_attempts = 1 then 0 else 1 end, outlog_after(0), outlog_after(0),
        'outcome unknown: the relay went away'
-  from outlog_lanes l join outlog_outbox o on o.seq between l.claim_from and l.claim_to
+  from outlog_open_claims l join outlog_outbox o on o.seq = l.seq
  where l.lane = :lane
-   and not exists (select 1 from outlog_parked p where p.seq = o.seq)
 returning seq, state
 
 -- name: lane_advance(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us)
@@ -103,6 +102,7 @@ update outlog_lanes set parked_gen = parked_gen + 1
 -- name: lane_release(lane, epoch)
 update outlog_lanes set owner = null, owner_name = null, lease_until = null
  where lane = :lane and epoch = :epoch and claim_from is null
+   and not exists (select 1 from outlog_side_cursors s where s.lane = :lane and s.claim_from is not null)
 
 -- name: outbox_read(lane, head, limit literal)
 select o.seq
@@ -159,7 +159,11 @@ heads as (
     select p.seq, p.destination, row_number() over (partition by p.destination order by p.available_at, p.seq) as nth
       from k join outlog_parked p on p.seq = k.seq
      where p.state = 'PENDING' and p.available_at <= outlog_after(0)
-       and p.seq <= (select l.head from outlog_lanes l where l.lane = p.lane)   -- lower ones come first
+       and p.seq <= coalesce(                                         -- lower ones come first
+           (select s.head from outlog_side_cursors s join outlog_outbox o on o.seq = p.seq
+             where s.lane = p.lane and s.destination = p.destination and s.since < p.seq
+               and s.org_key in ('', ':' || coalesce(o.org_id, '')) order by s.org_key desc limit 1),
+           (select l.head from outlog_lanes l where l.lane = p.lane))
        and not exists (select 1 from outlog_parked c where c.state = 'CLAIMED' and c.destination = p.destination
                           and c.ordering_key = p.ordering_key)),
 free as (

@@ -1,5 +1,13 @@
 -- Looking at messages on SQLite: one lane, whose numbers are the outbox's own.
 
+-- part: left_to(o, s)
+-- What a side cursor owns and has not come to.
+       o.seq > s.head and o.seq <= (select head from outlog_lanes where lane = 0) and o.destination = s.destination
+       and s.org_key in ('', ':' || coalesce(o.org_id, ''))
+       and not exists (select 1 from outlog_side_cursors i where i.lane = 0 and i.destination = o.destination
+              and i.org_key > s.org_key and i.org_key = ':' || coalesce(o.org_id, '') and i.since < o.seq)
+       and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+
 -- name: message_locations(ids)
 select o.event_id, o.lane, o.seq from json_each(:ids) i cross join outlog_outbox o on o.event_id = i.value
 
@@ -36,6 +44,14 @@ select w.lane, w.seq from (
          order by o.seq desc limit :limit)
     union all
     select * from (
+        select o.lane, o.seq from outlog_side_cursors s cross join outlog_outbox o
+         where o.seq >= (select value ->> 1 from json_each(:bounds))
+           and o.seq < (select value ->> 2 from json_each(:bounds)) and
+           --+ left_to(o, s)
+           --+ asked_for(o, o)
+         order by o.seq desc limit :limit)
+    union all
+    select * from (
         select p.lane, p.seq from outlog_parked p cross join outlog_outbox o on o.seq = p.seq
          where p.state = 'PENDING'
            and p.seq >= (select value ->> 1 from json_each(:bounds))
@@ -46,8 +62,7 @@ select w.lane, w.seq from (
 
 -- name: messages_claimed(bounds, limit literal, destination?, event_type?, since?, until?)
 select o.lane, o.seq from (
-    select g.* from outlog_lanes l cross join outlog_outbox g on g.seq between l.claim_from and l.claim_to
-     where not exists (select 1 from outlog_parked p where p.seq = g.seq)
+    select g.* from outlog_open_claims c cross join outlog_outbox g on g.seq = c.seq
     union all
     select k.* from outlog_parked p cross join outlog_outbox k on k.seq = p.seq where p.state = 'CLAIMED') o
  where o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
@@ -59,8 +74,7 @@ select o.lane, o.seq from outlog_outbox o
  where o.seq <= (select head from outlog_lanes where lane = 0)
    and o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
    and coalesce((select p.state from outlog_parked p where p.seq = o.seq),
-                (select iif(o.seq between l.claim_from and l.claim_to, 'CLAIMED', 'PUBLISHED')
-                   from outlog_lanes l where l.lane = 0)) = 'PUBLISHED'
+                (select s.plain_state from outlog_plain_state s where s.seq = o.seq)) = 'PUBLISHED'
    --+ asked_for(o, o)
  order by o.seq desc limit :limit
 
@@ -75,8 +89,7 @@ select o.event_id, o.seq from outlog_outbox o
  where o.lane = :lane and o.seq > :after and o.seq <= :upto
    and o.seq <= (select head from outlog_lanes where lane = :lane)
    and coalesce((select p.state from outlog_parked p where p.seq = o.seq),
-                (select iif(o.seq between l.claim_from and l.claim_to, 'CLAIMED', 'PUBLISHED')
-                   from outlog_lanes l where l.lane = 0)) = 'PUBLISHED'
+                (select s.plain_state from outlog_plain_state s where s.seq = o.seq)) = 'PUBLISHED'
    --+ asked_for(o, o)
  order by o.seq limit :limit
 
@@ -88,6 +101,14 @@ select w.event_id, w.seq from (
            and p.attempts > 0               --? retrying
            --+ asked_for(o, p)
          order by p.seq limit :limit)
+    union all
+    select * from (
+        select o.event_id, o.seq from outlog_side_cursors s cross join outlog_outbox o
+         where o.seq > :after and o.seq <= :upto and
+           --+ left_to(o, s)
+           and false                        --? retrying
+           --+ asked_for(o, o)
+         order by o.seq limit :limit)
     union all
     select * from (
         select o.event_id, o.seq from outlog_outbox o
@@ -114,13 +135,21 @@ select g.destination, g.state, g.number, g.retrying,
 
 -- name: count_lanes(sample literal)
 select l.lane, coalesce((select max(seq) from outlog_outbox), 0) - l.head, d.destination, d.number, d.oldest,
-       coalesce(l.claim_to - l.claim_from + 1, 0)
+       iif(exists (select 1 from outlog_side_cursors), (select count(*) from outlog_open_claims),
+           coalesce(l.claim_to - l.claim_from + 1, 0))
   from outlog_lanes l
   left join (select s.destination, count(*) as number, min(s.created_at) as oldest
-               from (select o.destination, o.created_at from outlog_outbox o
+               from (select * from (select o.destination, o.created_at from outlog_outbox o
                       where o.seq > (select head from outlog_lanes where lane = 0)
                         and not exists (select 1 from outlog_parked p where p.seq = o.seq)
-                      order by o.seq limit :sample) s
+                      order by o.seq limit :sample)
+                     union all
+                     select * from (select o.destination, o.created_at from outlog_outbox o
+                      where o.seq > (select head from outlog_lanes where lane = 0)
+                        and (select max(seq) from outlog_outbox)
+                            > (select head from outlog_lanes where lane = 0) + 2 * :sample
+                        and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+                      order by o.seq desc limit :sample)) s
               group by s.destination) d on true
  order by 1, 3
 
@@ -142,7 +171,14 @@ with due as (
              where o.seq > (select head from outlog_lanes where lane = 0)
                and not exists (select 1 from outlog_parked p where p.seq = o.seq)
              order by o.seq limit :sample) s
-     where s.since <= outlog_after(0)),
+     where s.since <= outlog_after(0)
+    union all
+    select 0, o.destination, coalesce(o.available_at, o.created_at), null
+      from outlog_side_cursors c cross join outlog_lanes l cross join outlog_outbox o
+     where o.seq > c.head and o.seq <= min(l.head, c.head + :sample)
+       and o.destination = c.destination and c.org_key = ''
+       and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+       and coalesce(o.available_at, o.created_at) <= outlog_after(0)),
 states as (
     select b.destination, max(b.state) as state, max(b.detail) as detail
       from outlog_breakers b join outlog_relays r on r.run = b.run group by b.destination),
@@ -161,6 +197,15 @@ reasons as (
       left join states s on s.destination = d.destination)
 select lane, destination, reason, count(*), min(since), max(detail) from reasons
  group by lane, destination, reason order by lane, destination, reason
+
+-- name: count_sides(sample literal)
+select destination, sum(is_own), min(iif(is_own, created_at, null)), max(seq) - head, lane_head - head
+  from (select s.destination, s.org_key, s.head, l.head as lane_head, o.seq, o.created_at,
+       --+ left_to(o, s)
+               as is_own, row_number() over (partition by s.destination, s.org_key order by o.seq) as nth
+          from (select * from outlog_side_cursors order by opened_at limit 500) s cross join outlog_lanes l
+         cross join outlog_outbox o on o.seq > s.head and o.seq <= min(l.head, s.head + :sample))
+ group by destination, org_key, head, lane_head
 
 -- name: last_errors()
 select name, last_error

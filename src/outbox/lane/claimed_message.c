@@ -156,6 +156,31 @@ struct ol_claimed_message *ol_claimed_message_add(struct ol_claimed_message **me
     return &(*messages)[(*count)++];
 }
 
+int ol_claimed_message_read_all(struct ol_rows *rows, struct ol_arena *arena,
+                                struct ol_claimed_message **messages, size_t *count,
+                                outlog_err *err)
+{
+    size_t capacity = 0;
+    int more;
+
+    *messages = NULL;
+    *count = 0;
+    while ((more = ol_rows_next(rows, err)) > 0) {
+        struct ol_claimed_message *message =
+            ol_claimed_message_add(messages, count, &capacity, arena);
+        if (!message) {
+            more = ol_no_memory(err);
+            break;
+        }
+        if (ol_claimed_message_read(rows, false, arena, message, err) < 0) {
+            more = -1;
+            break;
+        }
+    }
+    ol_rows_end(rows);
+    return more;
+}
+
 void ol_claimed_message_clear(struct ol_claimed_message *message)
 {
     free(message->error);

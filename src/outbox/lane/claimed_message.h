@@ -42,6 +42,11 @@ struct ol_claimed_message *ol_claimed_message_add(struct ol_claimed_message **me
                                                   size_t *count, size_t *capacity,
                                                   struct ol_arena *arena);
 
+/* Read all rows of outbox_read, and end them. */
+int ol_claimed_message_read_all(struct ol_rows *rows, struct ol_arena *arena,
+                                struct ol_claimed_message **messages, size_t *count,
+                                outlog_err *err);
+
 /* Free the texts of the outcome. */
 void ol_claimed_message_clear(struct ol_claimed_message *message);
 

@@ -2,6 +2,7 @@
 #include "outbox/lane/cursor.h"
 
 #include "base/fault.h"
+#include "outbox/lane/side_cursor.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -86,8 +87,9 @@ out:
     return result;
 }
 
-void ol_lane_move(struct ol_lane *lane, const struct ol_turn *turn, int64_t before)
+void ol_lane_move(struct ol_lane *lane, struct ol_turn *turn, int64_t before)
 {
+    ol_side_cursor_move(lane, turn);
     lane->head = turn->head;
     memcpy(lane->gaps, turn->gaps, turn->gap_count * sizeof *turn->gaps);
     lane->gap_count = turn->gap_count;
@@ -129,7 +131,7 @@ int ol_lane_explain_refusal(struct ol_conn *conn, const struct ol_lane *lane,
 }
 
 /* Our epoch and our claim_no prove that it was stored. */
-int ol_lane_resolve(struct ol_conn *conn, struct ol_lane *lane, const struct ol_turn *turn,
+int ol_lane_resolve(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
                     int64_t before, enum ol_turn_result *result, const outlog_err *err)
 {
     int64_t epoch, claim_no, parked_gen;

@@ -28,7 +28,7 @@ int ol_lane_advance(struct ol_conn *conn, struct ol_lane *lane, const struct ol_
                     bool *is_ours, outlog_err *err);
 
 /* The turn is stored: update the lane in memory. `before` is when the statement was sent. */
-void ol_lane_move(struct ol_lane *lane, const struct ol_turn *turn, int64_t before);
+void ol_lane_move(struct ol_lane *lane, struct ol_turn *turn, int64_t before);
 
 /* No row matched: does another relay have the lane, or did parked rows change? */
 int ol_lane_explain_refusal(struct ol_conn *conn, const struct ol_lane *lane,
@@ -37,7 +37,7 @@ int ol_lane_explain_refusal(struct ol_conn *conn, const struct ol_lane *lane,
 /* A write has failed with `err`. If that leaves open whether it was stored, the lane's row decides:
  * 0 if it was stored, and the lane is updated. 0 and FENCED: it cannot be decided, so we behave as
  * after a crash (rule 6). -1: nothing was stored. */
-int ol_lane_resolve(struct ol_conn *conn, struct ol_lane *lane, const struct ol_turn *turn,
+int ol_lane_resolve(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
                     int64_t before, enum ol_turn_result *result, const outlog_err *err);
 
 /* Read the lane's row. */

@@ -91,6 +91,11 @@ static bool contains_seq(const struct ol_range *ranges, size_t count, int64_t se
     return false;
 }
 
+bool ol_lane_is_gap(const struct ol_lane *lane, int64_t seq)
+{
+    return contains_seq(lane->gaps, lane->gap_count, seq);
+}
+
 void ol_gap_close(struct ol_lane *lane, const struct ol_claimed_message *messages, size_t count)
 {
     struct ol_range left[OL_LANE_GAPS];

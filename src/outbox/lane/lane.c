@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/timestamp.h"
+#include "outbox/lane/side_cursor.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -16,6 +17,8 @@ void ol_lane_clear(struct ol_lane *lane)
     ol_counter_map_clear(&lane->keys);
     ol_counter_map_clear(&lane->older_keys);
     ol_counter_map_clear(&lane->waiting);
+    ol_counter_map_clear(&lane->older_sides);
+    ol_side_cursor_clear_all(lane);
     free(lane->proof.holders);
     free(lane->parked_above);
     lane->proof.holders = NULL;
@@ -73,10 +76,18 @@ static int load_map(struct ol_conn *conn, const struct ol_lane *lane, enum ol_qu
     return more;
 }
 
+/* First the side cursors: what one of them has parked was stored before it was closed. */
+static int load_older(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    return load_map(conn, lane, OL_Q_OLDER_SIDES, 1, &lane->older_sides, err) < 0
+               ? -1
+               : load_map(conn, lane, OL_Q_OLDER_KEYS, 2, &lane->older_keys, err);
+}
+
 static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
     return load_map(conn, lane, OL_Q_PARKED_KEYS, 2, &lane->keys, err) < 0 ||
-                   load_map(conn, lane, OL_Q_OLDER_KEYS, 2, &lane->older_keys, err) < 0 ||
+                   load_older(conn, lane, err) < 0 ||
                    load_map(conn, lane, OL_Q_PARKED_COUNTS, 1, &lane->waiting, err) < 0
                ? -1
                : 0;
@@ -87,10 +98,9 @@ bool ol_lane_is_blocked(const struct ol_lane *lane, const char *key)
     return ol_counter_map_get(&lane->keys, key) || ol_counter_map_get(&lane->older_keys, key);
 }
 
-int ol_lane_reload_older_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+int ol_lane_reload_older(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
-    return lane->older_keys.used ? load_map(conn, lane, OL_Q_OLDER_KEYS, 2, &lane->older_keys, err)
-                                 : 0;
+    return lane->older_keys.used || lane->older_sides.used ? load_older(conn, lane, err) : 0;
 }
 
 int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err)
@@ -268,7 +278,8 @@ static int take_locked(struct ol_conn *conn, struct ol_lane *lane,
     int result = is_over ? abandon_claims(conn, lane, OL_Q_LANE_PARK_CLAIM, number, parked, err)
                          : quarantine_claims(conn, lane, taker->timeouts, parked, err);
     return result < 0 || take_row(conn, lane, taker->name, err) < 0 ||
-                   load_keys(conn, lane, err) < 0 || load_parked_above(conn, lane, err) < 0
+                   ol_side_cursor_take_all(conn, lane, err) < 0 || load_keys(conn, lane, err) < 0 ||
+                   load_parked_above(conn, lane, err) < 0
                ? -1
                : 0;
 }
@@ -354,42 +365,26 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
     struct ol_rows rows;
     struct ol_buf gaps = {0};
     bool is_decisive = lane->proof.is_over;
-    size_t capacity = 0;
-    int more;
+    int result;
 
     *messages = NULL;
     *count = 0;
     if (lane->gap_count) {
         ol_lane_ranges_write(lane->gaps, lane->gap_count, &gaps);
-        more = ol_store_query(conn, OL_Q_OUTBOX_READ_GAPS,
-                              OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->head),
-                                        ol_value_int((int64_t)limit), ol_value_text(gaps.data)),
-                              &rows, err);
+        result = ol_store_query(conn, OL_Q_OUTBOX_READ_GAPS,
+                                OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->head),
+                                          ol_value_int((int64_t)limit), ol_value_text(gaps.data)),
+                                &rows, err);
     } else {
-        more = ol_store_query(conn, OL_Q_OUTBOX_READ,
-                              OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->head),
-                                        ol_value_int((int64_t)limit)),
-                              &rows, err);
+        result = ol_store_query(conn, OL_Q_OUTBOX_READ,
+                                OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->head),
+                                          ol_value_int((int64_t)limit)),
+                                &rows, err);
     }
-    if (more < 0) {
-        ol_buf_clear(&gaps);
-        return -1;
-    }
-    while ((more = ol_rows_next(&rows, err)) > 0) {
-        struct ol_claimed_message *message =
-            ol_claimed_message_add(messages, count, &capacity, arena);
-        if (!message) {
-            more = ol_no_memory(err);
-            break;
-        }
-        if (ol_claimed_message_read(&rows, false, arena, message, err) < 0) {
-            more = -1;
-            break;
-        }
-    }
-    ol_rows_end(&rows);
+    if (result == 0)
+        result = ol_claimed_message_read_all(&rows, arena, messages, count, err);
     ol_buf_clear(&gaps);
-    if (more < 0)
+    if (result < 0)
         return -1;
     if (is_decisive)
         ol_gap_close(lane, *messages, *count);
@@ -480,6 +475,21 @@ int ol_turn_write_rows(struct ol_conn *conn, const struct ol_lane *lane, struct 
                : write_attempts(conn, lane, turn, err);
 }
 
+/* Move the cursor of the turn. Side cursors within it are closed before, and opened after. */
+static int move_cursor(struct ol_conn *conn, struct ol_lane *lane, const struct ol_turn *turn,
+                       bool *is_ours, outlog_err *err)
+{
+    *is_ours = true;
+    if (turn->is_closing && ol_side_cursor_close_all(conn, lane, turn, is_ours, err) < 0)
+        return -1;
+    if (!*is_ours)
+        return 0;
+    if ((turn->side ? ol_side_cursor_advance(conn, lane, turn, is_ours, err)
+                    : ol_lane_advance(conn, lane, turn, is_ours, err)) < 0)
+        return -1;
+    return *is_ours ? ol_side_cursor_open_all(conn, lane, turn, err) : 0;
+}
+
 static int reap_claims(struct ol_conn *conn, const struct ol_lane *lane, const struct ol_turn *turn,
                        int64_t *reaped, outlog_err *err)
 {
@@ -516,7 +526,7 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
 {
     bool is_plain = !turn->parked_count && !turn->planned_count && !turn->finished_count &&
                     !turn->attempt_count && !turn->plain_attempt_count && !turn->capacity &&
-                    !turn->reap && !turn->write_also;
+                    !turn->reap && !turn->write_also && !turn->opening && !turn->is_closing;
     int64_t before = ol_clock_boot_us();
     bool is_ours = false, is_reaped = false;
 
@@ -525,16 +535,17 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
     *result = OL_TURN_DONE;
     if (!is_plain && conn->store->begin(conn, err) < 0)
         return -1;
-    if (is_plain && turn->prefetch && turn->gap_count == 0)
+    if (is_plain && turn->prefetch && turn->gap_count == 0 && !lane->sides)
         ol_store_prefetch(conn, OL_Q_OUTBOX_READ,
                           OL_PARAMS(ol_value_int(lane->number), ol_value_int(turn->head),
                                     ol_value_int((int64_t)turn->prefetch)));
-    if (ol_lane_advance(conn, lane, turn, &is_ours, err) < 0)
+    if (move_cursor(conn, lane, turn, &is_ours, err) < 0)
         goto failed;
     if (!is_ours) {
         if (!is_plain)
             conn->store->rollback(conn);
-        return ol_lane_explain_refusal(conn, lane, result, err);
+        return turn->side ? ol_side_cursor_explain_refusal(conn, lane, turn->side, result, err)
+                          : ol_lane_explain_refusal(conn, lane, result, err);
     }
     if (!is_plain) {
         if (write_rest(conn, lane, turn, arena, messages, count, &is_reaped, err) < 0)
@@ -545,14 +556,18 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
     }
     ol_fault("mark.done");
     lane->is_reaped = is_reaped;
-    ol_lane_move(lane, turn, before);
+    if (turn->side)
+        ol_side_cursor_move(lane, turn);
+    else
+        ol_lane_move(lane, turn, before);
     return 0;
 failed:
     if (conn->in_transaction)
         conn->store->rollback(conn);
-    return is_plain || err->code == OUTLOG_OUTCOME_UNKNOWN
-               ? ol_lane_resolve(conn, lane, turn, before, result, err)
-               : -1;
+    if (!is_plain && err->code != OUTLOG_OUTCOME_UNKNOWN)
+        return -1;
+    return turn->side ? ol_side_cursor_resolve(conn, lane, turn, result, err)
+                      : ol_lane_resolve(conn, lane, turn, before, result, err);
 }
 
 int ol_turn_finish_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,

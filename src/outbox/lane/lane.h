@@ -23,6 +23,8 @@ struct ol_range {
 /* Add numbers at the end: ranges grow in ascending order. */
 void ol_range_add(struct ol_range *ranges, size_t *count, int64_t from, int64_t to);
 
+struct ol_side_cursor;
+
 /* A lane as its owner knows it. Start from {0} with `number` and `run` set. */
 struct ol_lane {
     int number;
@@ -41,8 +43,10 @@ struct ol_lane {
     int turns;                  /* turns since the row was last found by its key */
     int64_t lease_end;          /* boot clock; counts from before the claim was sent (rule 4) */
     struct ol_counter_map keys; /* open parked messages by key (rule 9) */
-    struct ol_counter_map older_keys; /* the same in older generations of lanes: these block too */
-    struct ol_counter_map waiting;    /* open parked messages by destination */
+    struct ol_counter_map older_keys;  /* the same in older generations of lanes: these block too */
+    struct ol_counter_map waiting;     /* open parked messages by destination */
+    struct ol_side_cursor *sides;      /* side_cursor.h */
+    struct ol_counter_map older_sides; /* destinations with one in older generations of lanes */
     bool is_reaped;        /* claims were reaped by the last turn: the keys must be loaded again */
     int64_t *parked_above; /* messages above the head that an operator has parked, ascending */
     size_t parked_above_count;
@@ -101,11 +105,15 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
 /* Is this message above the head parked already? Then it is skipped. */
 bool ol_lane_is_parked_above(const struct ol_lane *lane, int64_t seq);
 
+/* Is this one of the numbers that were not seen? */
+bool ol_lane_is_gap(const struct ol_lane *lane, int64_t seq);
+
 /* Must messages of this key wait? */
 bool ol_lane_is_blocked(const struct ol_lane *lane, const char *key);
 
-/* Reload the keys that wait for messages in older lanes. Does nothing when there were none. */
-int ol_lane_reload_older_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
+/* Reload the keys and destinations that wait for messages in older lanes. Does nothing when there
+ * were none. */
+int ol_lane_reload_older(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
 
 /* Reload the keys that wait, after somebody else changed parked rows. */
 int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
@@ -116,6 +124,15 @@ void ol_lane_invalidate(struct ol_lane *lane);
 
 /* --- a turn: record the open batch, park, finish, and claim the next: one transaction --- */
 
+/* New messages that a read went over, where a lane has side cursors: it returned only those that
+ * the lane owns. */
+struct ol_stretch {
+    bool is_known, is_cut; /* cut: there may be more after it */
+    int64_t end;
+    struct ol_range holes[OL_LANE_GAPS]; /* numbers that were not seen, ascending */
+    size_t hole_count;
+};
+
 /* What a turn writes. The buffers hold JSON arrays that are not closed yet; ol_turn_* append to
  * them. */
 struct ol_turn {
@@ -123,6 +140,12 @@ struct ol_turn {
     struct ol_range
         claim[OL_LANE_GAPS]; /* may include parked messages: their rows take precedence */
     size_t claim_count, sent_count;
+    struct ol_stretch stretch;
+    bool is_broken;              /* a gap was opened after the last message that was covered */
+    struct ol_side_cursor *side; /* whose cursor moves instead of the lane's; NULL: the lane's */
+    int64_t side_head;
+    struct ol_side_cursor *opening; /* to be opened by this turn */
+    bool is_closing;                /* some are to be closed */
     struct ol_range gaps[OL_LANE_GAPS];
     size_t gap_count;
     struct ol_buf parked, planned, finished, attempts, plain_attempts;
@@ -151,6 +174,14 @@ void ol_turn_cover(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq
 
 /* May the turn continue to `seq`, or would it need more ranges than it can hold? */
 bool ol_turn_can_cover(const struct ol_turn *turn, int64_t seq);
+
+/* Pass the messages of the stretch up to `upto`, which side cursors own, and add the holes to the
+ * gaps. Only above the head. False: it stopped before, at a hole above `old_to`, which may close by
+ * itself in a moment, or for want of room. */
+bool ol_turn_pass(struct ol_turn *turn, const struct ol_lane *lane, int64_t upto, int64_t old_to);
+
+/* Cover a message of the side cursor whose turn this is: it will be sent. False: no room. */
+bool ol_turn_cover_side(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq);
 
 struct ol_park_entry {
     const char *state; /* PENDING, CLAIMED, DEAD */

@@ -19,7 +19,7 @@ struct ol_multi_lane {
     struct ol_arena *arena; /* holds what is read */
     struct ol_claimed_message *messages;
     size_t count;
-    const struct ol_turn *turn;
+    struct ol_turn *turn;
     enum ol_turn_result result;
 };
 

@@ -1,8 +1,9 @@
 /* turn.c: builds what a turn will write: ranges and JSON. Nothing here uses the store;
  * ol_turn_write() in lane.c does. */
-#include "outbox/lane/lane.h"
+#include "outbox/lane/side_cursor.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 void ol_range_add(struct ol_range *ranges, size_t *count, int64_t from, int64_t to)
@@ -15,8 +16,22 @@ void ol_range_add(struct ol_range *ranges, size_t *count, int64_t from, int64_t 
     ranges[(*count)++] = (struct ol_range){from, to};
 }
 
+static void drop_opening(struct ol_turn *turn)
+{
+    while (turn->opening) {
+        struct ol_side_cursor *next = turn->opening->next;
+        free(turn->opening);
+        turn->opening = next;
+    }
+}
+
 void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
 {
+    drop_opening(turn);
+    turn->stretch.is_known = turn->is_broken = turn->is_closing = false;
+    turn->side = NULL;
+    for (struct ol_side_cursor *side = lane->sides; side; side = side->next)
+        side->is_closing = false;
     turn->head = lane->head;
     turn->claim_count = turn->gap_count = turn->sent_count = 0;
     turn->parked_count = turn->planned_count = turn->finished_count = 0;
@@ -43,6 +58,7 @@ void ol_turn_gaps(struct ol_turn *turn, const struct ol_lane *lane)
 void ol_turn_clear(struct ol_turn *turn)
 {
     ol_buf_clear(&turn->held);
+    drop_opening(turn);
     ol_buf_clear(&turn->planned);
     ol_buf_clear(&turn->parked);
     ol_buf_clear(&turn->finished);
@@ -87,13 +103,61 @@ void ol_turn_cover(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq
     if (seq <= lane->head)
         close_gap(turn, seq);
     else if (!lane->has_gaps) // a hole is a number that was rolled back: nothing will fill it
-        from = turn->claim_count ? turn->head + 1 : seq;
+        from = turn->claim_count ? turn->claim[turn->claim_count - 1].to + 1 : seq;
     else if (seq > turn->head + 1)
         ol_range_add(turn->gaps, &turn->gap_count, turn->head + 1, seq - 1);
+    else if (!turn->is_broken && turn->claim_count &&
+             turn->claim[turn->claim_count - 1].to > lane->head)
+        from = turn->claim[turn->claim_count - 1].to + 1; // over what was passed
+    turn->is_broken = false;
     if (seq > turn->head)
         turn->head = seq;
     ol_range_add(turn->claim, &turn->claim_count, from, seq);
     turn->sent_count += is_sent;
+}
+
+bool ol_turn_pass(struct ol_turn *turn, const struct ol_lane *lane, int64_t upto, int64_t old_to)
+{
+    const struct ol_stretch *stretch = &turn->stretch;
+    for (size_t i = 0; i < stretch->hole_count && lane->has_gaps; i++) {
+        int64_t from = stretch->holes[i].from, to = stretch->holes[i].to;
+        from = from > turn->head ? from : turn->head + 1;
+        to = to < upto ? to : upto;
+        if (from > to)
+            continue;
+        if (from > old_to || turn->gap_count >= OL_LANE_GAPS - 2) {
+            turn->head = from - 1;
+            return false;
+        }
+        ol_range_add(turn->gaps, &turn->gap_count, from, to);
+        turn->head = to;
+        turn->is_broken = true;
+    }
+    if (upto > turn->head)
+        turn->head = upto;
+    return true;
+}
+
+static bool has_gap_between(const struct ol_lane *lane, int64_t after, int64_t before)
+{
+    for (size_t i = 0; i < lane->gap_count && lane->gaps[i].from < before; i++)
+        if (lane->gaps[i].to > after)
+            return true;
+    return false;
+}
+
+/* The claim holds no number of a gap: a message that appears there is the lane's. */
+bool ol_turn_cover_side(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq)
+{
+    struct ol_range *last = turn->claim_count ? &turn->claim[turn->claim_count - 1] : NULL;
+    if (last && !has_gap_between(lane, last->to, seq))
+        last->to = seq;
+    else if (turn->claim_count == OL_LANE_GAPS)
+        return false;
+    else
+        turn->claim[turn->claim_count++] = (struct ol_range){seq, seq};
+    turn->sent_count++;
+    return true;
 }
 
 static void open_object(struct ol_buf *out, size_t *count)

@@ -233,6 +233,23 @@ bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int
            now - target->moved_at < window_us;
 }
 
+int64_t ol_target_wait_us(struct ol_target *target, int64_t count, int64_t patience_us, int64_t now)
+{
+    int64_t interval_us;
+    if (!ol_target_is_open(target, now) || ol_target_hangs(target, patience_us, now) ||
+        ol_breaker_state(&target->breaker, now) != OL_BREAKER_CLOSED)
+        return INT64_MAX;
+    int places = ol_quota_places(&target->quota, now, &interval_us);
+    int64_t in_flight = (int64_t)ol_sender_channel_in_flight(target->channel);
+    double latency_us = target->latency_us, count_d = (double)count;
+    if (in_flight && (double)(now - target->moved_at) > latency_us)
+        latency_us = (double)(now - target->moved_at); // nothing has come back for so long
+    double concurrency = (double)places + (double)in_flight;
+    double wait_us = latency_us * count_d / (concurrency < 1 ? 1 : concurrency);
+    double paced_us = count_d * (double)interval_us;
+    return (int64_t)(wait_us > paced_us ? wait_us : paced_us);
+}
+
 bool ol_target_hangs(const struct ol_target *target, int64_t patience_us, int64_t now)
 {
     enum { ANSWERS_PER_MESSAGE = 4, PATIENCE_PART = 8 };

@@ -27,6 +27,9 @@ struct ol_target {
     struct ol_quota_member quota;
     double latency_us; /* of recent attempts, smoothed */
     int planned;       /* messages of the turn being planned, and those that wait for capacity */
+    bool is_stuck;     /* the plan has found that it can take no more now */
+    bool is_opening;   /* the turn being planned opens a side cursor for it */
+    int stuck_count;   /* messages of the plan that it cannot take */
     int64_t moved_at;  /* the last success, or the first message in flight after none */
     int64_t moved_answers; /* answers of all of them until then */
 };
@@ -68,6 +71,11 @@ int ol_target_capacity(struct ol_target *target, bool at_once, int64_t patience_
 /* Even if it is full, does it answer soon enough that waiting for a place is better than
  * parking? */
 bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int64_t now);
+
+/* How long it takes until it has taken this many more messages, as far as is known; INT64_MAX: no
+ * end is in sight. */
+int64_t ol_target_wait_us(struct ol_target *target, int64_t count, int64_t patience_us,
+                          int64_t now);
 
 /* It has never answered, while others have answered many times since it was sent something: it
  * hangs, however slow this machine is. */

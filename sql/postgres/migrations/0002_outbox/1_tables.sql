@@ -105,6 +105,24 @@ create table outlog.lanes (
         autovacuum_vacuum_cost_delay = 0);
 insert into outlog.lanes (lane) select generate_series(0, 7);
 
+-- A second cursor over a lane, for a destination that cannot take its messages as fast as the lane
+-- comes to them. It owns the messages of its destination (and org) above `since`; the lane passes
+-- them. Written under the lane's lock (rules 33 to 40).
+create table outlog.side_cursors (
+    lane        smallint       not null,
+    destination text           not null,
+    org_key     text           not null default '',    -- '': all orgs; ':' and an org_id: one of them
+    since       bigint         not null,               -- where its parent was when it was opened
+    head        bigint         not null,               -- what it owns up to here was taken into account
+    claim       int8multirange not null default '{}',  -- the open batch: what it owns of these numbers
+    claim_no    bigint         not null default 0,
+    claimed_at  timestamptz,
+    opened_at   timestamptz    not null default now(),
+    constraint side_cursors_pkey primary key (lane, destination, org_key),
+    constraint side_cursors_begin_at_since check (since <= head)
+) with (fillfactor = 20, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0,
+        autovacuum_vacuum_cost_delay = 0);
+
 -- A message that left the plain path. Its row stays, as PUBLISHED or DEAD, until retention.
 create table outlog.parked (
     lane         smallint    not null,
@@ -144,15 +162,18 @@ create index parked_lately on outlog.parked (published_at) where published_at is
 create index parked_troubles on outlog.parked (destination, updated_at)
     where last_error is not null and state in ('PENDING', 'CLAIMED', 'DEAD');
 
--- What was recorded as published, range by range; insert only.
+-- What was recorded as published, range by range; insert only. The batch of a side cursor counts
+-- for the messages that it owned in its range.
 create table outlog.batches (
     lane         smallint    not null,
+    destination  text        not null default '',    -- '': of the lane itself
+    org_key      text        not null default '',
     from_seq     bigint      not null,
     to_seq       bigint      not null,
     claimed_by   text        not null,
     claimed_at   timestamptz not null,
     published_at timestamptz not null,
-    constraint batches_pkey primary key (lane, to_seq, from_seq));
+    constraint batches_pkey primary key (lane, destination, org_key, to_seq, from_seq));
 create index batches_lately on outlog.batches (published_at);
 
 -- Every attempt, where R4 asks for a row of its own.

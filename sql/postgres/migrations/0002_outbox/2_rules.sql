@@ -230,6 +230,31 @@ create trigger lanes_only_advance before update on outlog.lanes
     for each row execute function outlog.guard_lane();
 alter table outlog.lanes enable always trigger lanes_only_advance;
 
+create function outlog.guard_side_cursor() returns trigger language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
+begin
+    if tg_op = 'DELETE' then
+        if not isempty(old.claim) then
+            perform outlog.fail('illegal_transition', format('lane %s: the side cursor of %s has an open claim',
+                                                             old.lane, old.destination));
+        end if;
+        return old;
+    end if;
+    if new.head < old.head or new.claim_no < old.claim_no
+       or (new.lane, new.destination, new.org_key, new.since)
+          is distinct from (old.lane, old.destination, old.org_key, old.since) then
+        perform outlog.fail('illegal_transition', format('lane %s: the side cursor of %s only advances',
+                                                         old.lane, old.destination));
+    end if;
+    return new;
+end $$;
+create trigger side_cursors_only_advance before update or delete on outlog.side_cursors
+    for each row execute function outlog.guard_side_cursor();
+create trigger side_cursors_stay before truncate on outlog.side_cursors
+    for each statement execute function outlog.refuse_removal();
+alter table outlog.side_cursors enable always trigger side_cursors_only_advance;
+alter table outlog.side_cursors enable always trigger side_cursors_stay;
+
 -- Microseconds from now by the database's clock, which leases and retry times use.
 create function outlog.after(us bigint) returns timestamptz language sql stable
     return now() + us * interval '1 microsecond';

@@ -106,6 +106,24 @@ create table outlog_lanes (
     trouble     text);
 insert into outlog_lanes (lane) values (0);
 
+-- A second cursor over the lane, for a destination that cannot take its messages as fast as the
+-- lane comes to them. It owns the messages of its destination (and org) above `since`; the lane
+-- passes them (rules 33 to 40).
+create table outlog_side_cursors (
+    lane        integer not null,
+    destination text    not null,
+    org_key     text    not null default '',   -- '': all orgs; ':' and an org_id: one of them
+    since       integer not null,              -- where its parent was when it was opened
+    head        integer not null,              -- what it owns up to here was taken into account
+    claim_from  integer,                       -- the open batch: what it owns of these numbers
+    claim_to    integer,
+    claim_no    integer not null default 0,
+    claimed_at  text,
+    opened_at   text    not null,
+    epoch       integer not null,              -- of the lane, when its owner took it
+    constraint side_cursors_begin_at_since check (since <= head),
+    primary key (lane, destination, org_key)) without rowid;
+
 create table outlog_parked (
     lane         integer not null default 0,
     seq          integer primary key,
@@ -144,12 +162,14 @@ create index outlog_parked_troubles on outlog_parked (destination, updated_at)
 
 create table outlog_batches (
     lane         integer not null default 0,
+    destination  text    not null default '',  -- of a side cursor; '': of the lane itself
+    org_key      text    not null default '',
     from_seq     integer not null,
     to_seq       integer not null,
     claimed_by   text    not null,
     claimed_at   text    not null,
     published_at text    not null,
-    primary key (to_seq, from_seq)) without rowid;
+    primary key (destination, org_key, to_seq, from_seq)) without rowid;
 create index outlog_batches_lately on outlog_batches (published_at);
 
 create table outlog_attempts (

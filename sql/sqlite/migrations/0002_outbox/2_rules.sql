@@ -125,7 +125,8 @@ begin
     select raise(abort, 'read_only: a lane is never replaced');
 end;
 create trigger outlog_batches_no_replace before insert on outlog_batches
-when exists (select 1 from outlog_batches where to_seq = new.to_seq and from_seq = new.from_seq)
+when exists (select 1 from outlog_batches where destination = new.destination and org_key = new.org_key
+                and to_seq = new.to_seq and from_seq = new.from_seq)
 begin
     insert or ignore into outlog_replaced values (1);
 end;
@@ -182,4 +183,30 @@ end;
 create trigger outlog_settings_free_secrets after delete on outlog_settings when old.key like 'secrets.%'
 begin
     update outlog_secret_rules set mode = mode_default where 'secrets.' || rule = old.key;
+end;
+
+create trigger outlog_side_cursors_only_advance before update on outlog_side_cursors
+when new.head < old.head or new.claim_no < old.claim_no or new.lane <> old.lane or new.since <> old.since
+  or new.destination <> old.destination or new.org_key <> old.org_key
+begin
+    select raise(abort, 'illegal_transition: a side cursor only advances');
+end;
+create trigger outlog_side_cursors_no_replace before insert on outlog_side_cursors
+when exists (select 1 from outlog_side_cursors where lane = new.lane and destination = new.destination
+                and org_key = new.org_key)
+begin
+    select raise(abort, 'read_only: a side cursor is never replaced');
+end;
+create trigger outlog_side_cursors_stay before delete on outlog_side_cursors
+when old.claim_from is not null
+begin
+    select raise(abort, 'illegal_transition: a side cursor with an open claim cannot be closed');
+end;
+create trigger outlog_side_cursors_record after update of claim_no on outlog_side_cursors
+when new.claim_no > old.claim_no and old.claim_from is not null and new.epoch = old.epoch
+begin
+    insert into outlog_batches (lane, destination, org_key, from_seq, to_seq, claimed_by, claimed_at, published_at)
+    values (old.lane, old.destination, old.org_key, old.claim_from, old.claim_to,
+            (select owner from outlog_lanes where lane = old.lane), old.claimed_at,
+            strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z');
 end;
