@@ -17,13 +17,24 @@ static bool is_sqlite(const struct ol_conn *conn)
 
 /* --- consumers, the simplest table, for our statements --- */
 
+/* A new consumer starts at 0: on PostgreSQL no position beyond the settled one can be created, so
+ * another one is set by the command that may. */
 static int put_consumer(struct ol_conn *conn, const char *name, int64_t cursor, int64_t *changed,
                         outlog_err *err)
 {
-    return ol_store_exec(conn, OL_Q_CONSUMER_CREATE,
-                         OL_PARAMS(ol_value_text(name), ol_value_text("{}"), ol_value_int(cursor),
-                                   ol_value_time(0)),
-                         changed, err);
+    int64_t created = 0;
+    if (ol_store_exec(conn, OL_Q_CONSUMER_CREATE,
+                      OL_PARAMS(ol_value_text(name), ol_value_text("{}"),
+                                ol_value_int(cursor < 0 ? cursor : 0), ol_value_time(0)),
+                      &created, err) < 0)
+        return -1;
+    if (changed)
+        *changed = created;
+    if (!created || cursor <= 0)
+        return 0;
+    return ol_store_exec(conn, OL_Q_CONSUMER_RESET,
+                         OL_PARAMS(ol_value_text(name), ol_value_int(cursor), ol_value_time(0)),
+                         NULL, err);
 }
 
 static int64_t read_cursor(struct ol_conn *conn, const char *name)
@@ -168,7 +179,10 @@ static void rows_have_text_number_and_time(void **state)
 
     OK(ol_store_exec(conn, OL_Q_CONSUMER_CREATE,
                      OL_PARAMS(ol_value_text(name), ol_value_text("{\"org_id\":\"\"}"),
-                               ol_value_int(INT64_MAX), ol_value_time(now)),
+                               ol_value_int(0), ol_value_time(now)),
+                     NULL, &err));
+    OK(ol_store_exec(conn, OL_Q_CONSUMER_RESET,
+                     OL_PARAMS(ol_value_text(name), ol_value_int(INT64_MAX), ol_value_time(now)),
                      NULL, &err));
     OK(ol_store_query(conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_value_text(name)), &rows, &err));
     assert_int_equal(ol_rows_next(&rows, &err), 1);
@@ -336,15 +350,16 @@ static void changed_is_the_number_of_rows(void **state)
     OK(put_consumer(conn, "count", 9, &changed, &err)); // it exists: on conflict do nothing
     assert_int_equal(changed, 0);
     static const struct {
-        int64_t to, changed, cursor;
-    } commits[] = {{6, 1, 6}, {6, 0, 6}, {3, 0, 6}, {7, 1, 7}};
-    for (size_t i = 0; i < COUNT(commits); i++) {
-        OK(ol_store_exec(conn, OL_Q_CONSUMER_COMMIT,
-                         OL_PARAMS(ol_value_text("count"), ol_value_int(commits[i].to),
+        const char *name;
+        int64_t to, changed;
+    } resets[] = {{"count", 6, 1}, {"absent", 6, 0}, {"count", 3, 1}};
+    for (size_t i = 0; i < COUNT(resets); i++) {
+        OK(ol_store_exec(conn, OL_Q_CONSUMER_RESET,
+                         OL_PARAMS(ol_value_text(resets[i].name), ol_value_int(resets[i].to),
                                    ol_value_time(0)),
                          &changed, &err));
-        assert_int_equal(changed, commits[i].changed);
-        assert_int_equal(read_cursor(conn, "count"), commits[i].cursor);
+        assert_int_equal(changed, resets[i].changed);
+        assert_int_equal(read_cursor(conn, resets[i].name), changed ? resets[i].to : -1);
     }
     OK(ol_store_exec(conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_value_text("count")), &changed,
                      &err));

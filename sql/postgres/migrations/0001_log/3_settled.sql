@@ -138,7 +138,7 @@ create function outlog.consumer_create(name text, filters json default '{}', cur
 declare
     settled bigint := outlog.settled();
 begin
-    if cursor_event_id not between 0 and settled then
+    if cursor_event_id > settled then
         perform outlog.fail('beyond_settled',
                             format('a cursor must be between 0 and the settled position %s', settled));
     end if;
