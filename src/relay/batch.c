@@ -257,7 +257,8 @@ static int64_t find_deadline(const struct ol_worker *worker, const struct ol_bat
         lease_end = batch->lease_end;
     int64_t left = lease_end - worker->margin_us - worker->clock.now;
     int64_t half = worker->options->lease_us / 2, timeout = target->settings->timeout_us;
-    if (left < (timeout < half ? timeout : half))
+    if (left < (timeout < half ? timeout : half) ||
+        !ol_owner_is_confident(&worker->owner, worker->clock.now)) // rule 28
         return 0;
     return worker->clock.now + (timeout < left ? timeout : left);
 }

@@ -28,7 +28,8 @@ static bool can_listen(const struct ol_worker *worker)
 
 int ol_idle_listen(struct ol_worker *worker, outlog_err *err)
 {
-    worker->idle.state = OL_IDLE_AWAKE; // a new session holds no lock
+    if (ol_idle_wake(worker, err) < 0) // it may be the same session
+        return -1;
     return can_listen(worker)
                ? ol_store_exec(worker->conn, OL_Q_RELAY_LISTEN, OL_NO_PARAMS, NULL, err)
                : 0;

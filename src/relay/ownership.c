@@ -219,14 +219,14 @@ static int purge_relays(struct ol_worker *worker, outlog_err *err)
                          OL_PARAMS(ol_value_int(worker->options->lease_us * 10)), NULL, err);
 }
 
-static int renew_leases(struct ol_worker *worker, outlog_err *err)
+static int renew_leases(struct ol_worker *worker, bool all, outlog_err *err)
 {
     for (size_t i = 0; i < worker->lanes.count; i++) {
         struct ol_relay_lane *lane = &worker->lanes.all[i];
         bool held;
         if (!lane->is_owned ||
-            (lane->outbox.lease_end - worker->clock.now > worker->options->lease_us * 2 / 3 &&
-             !worker->clock.has_stepped))
+            (!all && !worker->clock.has_stepped &&
+             lane->outbox.lease_end - worker->clock.now > worker->options->lease_us * 2 / 3))
             continue;
         if (ol_lane_renew(worker->conn, &lane->outbox, &held, err) < 0)
             return -1;
@@ -346,18 +346,34 @@ int ol_ownership_load_settings(struct ol_worker *worker, outlog_err *err)
     return worker->wants_settings ? refresh_settings(worker, err) : 0;
 }
 
+/* Rules 27 and 28: a new session has a new lock; then each lane must still be ours; and only an
+ * answer after that lets us send. */
+static int keep_session(struct ol_worker *worker, outlog_err *err)
+{
+    bool is_new;
+    if (ol_owner_join_session(&worker->owner, worker->conn, &is_new, err) < 0)
+        return -1;
+    if (is_new && renew_leases(worker, true, err) < 0) {
+        ol_owner_forget_session(&worker->owner);
+        return -1;
+    }
+    return ol_owner_beat(&worker->owner, worker->conn, err);
+}
+
 /* Takes free lanes up to a fair share, and releases one lane at a time when we hold more. */
 int ol_ownership_heartbeat(struct ol_worker *worker, outlog_err *err)
 {
     int64_t live = 0;
     bool has_died = false;
+    if (keep_session(worker, err) < 0)
+        return -1;
     if (!atomic_load(worker->stop) &&
         ol_owner_look(&worker->owner, worker->conn, &has_died, err) < 0)
         return -1;
     if (worker->clock.now < worker->clock.heartbeat_at && !has_died)
         return 0;
     worker->clock.heartbeat_at = worker->clock.now + find_beat_us(worker);
-    if (count_relays(worker, &live, err) < 0 || renew_leases(worker, err) < 0 ||
+    if (count_relays(worker, &live, err) < 0 || renew_leases(worker, false, err) < 0 ||
         follow_clock(worker, err) < 0 || purge_relays(worker, err) < 0 ||
         refresh_settings(worker, err) < 0 || write_breakers(worker, err) < 0 ||
         ol_ownership_write_successes(worker, err) < 0)

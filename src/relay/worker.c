@@ -401,6 +401,7 @@ struct ol_worker *ol_worker_open(const struct ol_worker_options *options, atomic
     }
     worker->options = options;
     ol_owner_init(&worker->owner, "relay", options->name, options->lease_us, options->margin_us);
+    worker->owner.sends = true;
     worker->margin_us = worker->owner.margin_us;
     worker->stop = stop;
     worker->stats = stats;

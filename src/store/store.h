@@ -114,6 +114,7 @@ struct ol_store {
 
     bool has_gaps; /* ids are assigned before commit: a lower one may appear after a higher one */
     bool answers_whole; /* all rows of a result are in memory before the first can be read */
+    bool has_sessions;  /* a server that holds locks for as long as a connection lives */
     bool can_notify;    /* LISTEN and NOTIFY: writers can wake a sleeping relay */
     bool has_globs; /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
     bool has_functions;                 /* commands of runs are functions of the database itself */

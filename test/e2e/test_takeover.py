@@ -148,6 +148,7 @@ def test_l9_without_the_very_file_only_the_lease_counts(store, outbox, receiver,
     first = relays("a", lease=LEASE)
     send_now(outbox, receiver, one())
     change(outbox, run_of(outbox, "a"))
+    outbox.run("update {}owners set lock_key = null")  # nor does its session tell
     first.kill()
     id = outbox.put("one", {"n": 1}, key=one())
     relays("b", lease=LEASE)
@@ -456,3 +457,80 @@ def test_l9_a_sink_is_taken_from_a_killed_relay_and_waits_for_the_wire(store, ou
     hung, again = receiver.of()[1:3]
     assert hung.id == again.id and again.at - killed >= 2 + 60 / 15
     assert outbox.one("select owner_name as o from {}sinks")["o"] == "b"
+
+
+# 26 to 29: the session's lock (PostgreSQL)
+
+
+def apart(tmp_path, name):
+    """The environment of a relay on another machine: it has run files of its own."""
+    (tmp_path / name).mkdir()
+    return {"RUNTIME_DIRECTORY": str(tmp_path / name)}
+
+
+def backend_of(outbox, name):
+    """The server process that holds the lock of a relay."""
+    rows = outbox.run(
+        "select l.pid from outlog.owners o join pg_locks l on l.locktype = 'advisory' and l.objsubid = 1 and l.granted"
+        " and (l.classid::bigint << 32 | l.objid::bigint) = o.lock_key where o.kind = 'relay' and o.name = %s",
+        name,
+    )
+    return rows[0]["pid"] if rows else None
+
+
+def key_of(outbox, name):
+    return outbox.one("select lock_key from {}owners where kind = 'relay' and name = %s", name)["lock_key"]
+
+
+def test_26_a_relay_killed_on_another_machine_is_replaced_before_its_lease_ends(
+    postgres_store, outbox, receiver, relays, one, tmp_path
+):
+    first = relays("a", lease=LEASE, env=apart(tmp_path, "a"))
+    send_now(outbox, receiver, one())
+    relays("b", lease=LEASE, env=apart(tmp_path, "b"))
+    first.kill()
+    send_now(outbox, receiver, one())
+    wait_owned(outbox, "b")
+
+
+def test_26_27_an_owner_whose_session_was_ended_takes_another_key_and_keeps_its_lanes(
+    postgres_store, outbox, receiver, relays, one, tmp_path
+):
+    relays("a", lease=LEASE, env=apart(tmp_path, "a"))
+    send_now(outbox, receiver, one())
+    relays("b", lease=LEASE, env=apart(tmp_path, "b"))
+    wait_looked(outbox, "b")
+    for _ in range(5):
+        key, epoch = key_of(outbox, "a"), outbox.lane(LANE)["epoch"]
+        outbox.run("select pg_terminate_backend(%s)", wait_for(lambda: backend_of(outbox, "a"), "its lock"))
+        wait_for(lambda: key_of(outbox, "a") != key and backend_of(outbox, "a"), "a new key")
+        send_now(outbox, receiver, one())
+    requests = receiver.of()
+    assert len({one.id for one in requests}) == len(requests) and epoch == outbox.lane(LANE)["epoch"]
+
+
+def test_26_28_a_stopped_owner_whose_session_ends_is_replaced_and_sends_nothing_more(
+    postgres_store, outbox, receiver, relays, one, tmp_path
+):
+    first = relays("a", lease=LEASE, env=apart(tmp_path, "a"))
+    send_now(outbox, receiver, one())
+    relays("b", lease=LEASE, env=apart(tmp_path, "b"))
+    wait_looked(outbox, "b")
+    pid = backend_of(outbox, "a")
+    first.freeze()
+    outbox.run("select pg_terminate_backend(%s)", pid)
+    wait_owned(outbox, "b")
+    ids = [outbox.put("one", {"n": n}, key=one()) for n in range(20)]
+    first.thaw()
+    for id in ids:
+        outbox.wait(id, "PUBLISHED", attempts=1)
+    wait_for(lambda: backend_of(outbox, "a"), "the former owner to have a session again")
+    assert [receiver.count(id=id) for id in ids] == [1] * 20
+
+
+def test_26_a_pooled_connection_holds_no_lock(postgres_store, outbox, receiver, relays, one):
+    """Without a key in its row nobody takes from it before its lease (test_pgbouncer.py has the pooler)."""
+    first = relays("a", lease=LEASE)
+    send_now(outbox, receiver, one())
+    assert key_of(outbox, "a") >> 48 == 28493 and backend_of(outbox, "a")
+    assert first.is_running()

@@ -2,13 +2,13 @@
 -- runs in a transaction that did (rule 1).
 
 -- name: lane_free(is_safe)
--- Lanes that may be taken: without an owner, with a lease that ended by the database's clock
--- where that clock can be trusted, or with an owner that died; and older generations have nothing
--- left to claim. Each comes with its generation and the size of that.
+-- Lanes that may be taken: without an owner, with a lease that ended by the database's clock where
+-- that clock can be trusted, or with an owner that is gone; and older generations have nothing left
+-- to claim. Each comes with its generation and the size of that.
 select l.lane, l.first_lane, (select count(*) from outlog.lanes g where g.first_lane = l.first_lane)
   from outlog.lanes l
  where (l.owner is null or (l.lease_until < now() and :is_safe::integer = 1)
-        or l.owner in (select d.run from outlog.owners d where d.died_at is not null))
+        or l.owner in (select d.run from outlog.owners d where d.died_at is not null or d.lost_key = d.lock_key))
    and not exists (select from outlog.lanes e where e.lane < l.first_lane and (not isempty(e.claim)
            or exists (select from outlog.outbox o where o.lane = e.lane and o.seq > e.head)
            or exists (select from unnest(e.gaps) r cross join lateral (select 1 from outlog.outbox o
@@ -37,13 +37,12 @@ update outlog.lanes t set parked_gen = t.parked_gen + 1
 -- name: lane_lock(lane, is_safe)
 -- Locks a lane that may be taken. No row: it may not, or another relay is taking it. Without the
 -- lock the caller could take a lane whose open claim is not parked yet. 1: its lease has ended. 0:
--- its owner died, and what it sent may still be on its way (rule 24). That a run died stays true,
--- so it does not matter when this statement read it.
+-- its owner seems gone, and what it sent may still be on its way: lane_is_gone decides (rule 29).
 select (owner is null or (lease_until < now() and :is_safe::integer = 1))::integer
   from outlog.lanes
  where lane = :lane::smallint
    and (owner is null or (lease_until < now() and :is_safe::integer = 1)
-        or owner in (select d.run from outlog.owners d where d.died_at is not null))
+        or owner in (select d.run from outlog.owners d where d.died_at is not null or d.lost_key = d.lock_key))
    for update skip locked
 
 -- name: lanes_cut_leases()
@@ -382,5 +381,5 @@ listen outlog
 select pg_try_advisory_lock_shared(28492, 2)::integer
 
 -- name: relay_disarm() @postgres
--- All of this session's, however often it armed. It has no other advisory locks of its own.
-select pg_advisory_unlock_all()
+-- By its name: the session may hold the lock of an owner as well.
+select pg_advisory_unlock_shared(28492, 2)

@@ -156,6 +156,20 @@ bool ol_lane_is_parked_above(const struct ol_lane *lane, int64_t seq)
     return false;
 }
 
+/* Rule 29: the owner may have come back before we had the lock. */
+static int check_gone(struct ol_conn *conn, const struct ol_lane *lane, bool *is_gone,
+                      outlog_err *err)
+{
+    int64_t one;
+    outlog_err why;
+    *is_gone = ol_store_number(conn, OL_Q_LANE_IS_GONE, OL_PARAMS(ol_value_int(lane->number)), &one,
+                               &why) == 0;
+    if (*is_gone || why.code == OUTLOG_NOT_FOUND)
+        return 0;
+    *err = why;
+    return -1;
+}
+
 /* *is_over: there is no former owner whose messages may still be on their way. */
 static int lock_row(struct ol_conn *conn, const struct ol_lane *lane,
                     const struct ol_lane_taker *taker, bool *is_ours, bool *is_over,
@@ -171,7 +185,7 @@ static int lock_row(struct ol_conn *conn, const struct ol_lane *lane,
     *is_over = got > 0 && ol_rows_int(&rows, 0) != 0;
     ol_rows_end(&rows);
     ol_fault("lane.locked");
-    return got < 0 ? -1 : 0;
+    return got < 0 ? -1 : *is_ours && !*is_over ? check_gone(conn, lane, is_ours, err) : 0;
 }
 
 /* Take a lane whose row is locked: it is ours from here on. */

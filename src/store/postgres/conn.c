@@ -540,6 +540,7 @@ const struct ol_store ol_store_postgres = {
     .run_folder = postgres_run_folder,
     .has_gaps = true,
     .answers_whole = true,
+    .has_sessions = true,
     .can_notify = true,
     .has_functions = true,
     .user_sql = &ol_user_sql_postgres,

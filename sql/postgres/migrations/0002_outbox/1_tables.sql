@@ -212,6 +212,9 @@ create table outlog.owners (
     boot_id   text,                                -- where its run file is; null: it has none
     device    bigint,
     inode     bigint,
+    lock_key  bigint,                              -- its session holds this advisory lock; null: none
+    confidence_us bigint,                          -- how long it sends without an answer of that session
+    lost_key  bigint,                              -- somebody has seen this key free for longer than that
     died_at   timestamptz,
     seen_at   timestamptz not null default now(),
     constraint owners_kind_is_known check (kind in ('relay', 'sinks', 'projector', 'agents')),

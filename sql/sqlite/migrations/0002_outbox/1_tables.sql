@@ -203,6 +203,9 @@ create table outlog_owners (
     boot_id   text,
     device    integer,
     inode     integer,
+    lock_key  integer,                         -- PostgreSQL has sessions that end
+    confidence_us integer,
+    lost_key  integer,
     died_at   text,
     seen_at   text    not null,
     constraint owners_run_file_is_whole check (
