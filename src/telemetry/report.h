@@ -16,7 +16,7 @@ void ol_report_omitted(const struct outlog_delivery *message, const char *what,
 /* A lane stands still for this reason; NULL: it moves again. */
 void ol_report_lane(int lane, const outlog_err *why);
 
-/* Messages wait because their destination cannot be used; NULL: it can be used again, or is gone. */
+/* Messages wait because their destination cannot be used; NULL: it works again, or is gone. */
 void ol_report_destination(const char *destination, const char *why);
 
 /* Something happened to a projection; `error` is JSON, or NULL. */
