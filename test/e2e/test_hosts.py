@@ -9,11 +9,10 @@ import pytest
 from lib import hosts
 from lib.cli import Outlog
 from lib.hosts import Network
-from lib.outbox import Outbox, Relays, wait_for
+from lib.outbox import Load, Outbox, Relays, wait_for
 from lib.postgres import Postgres
 from lib.receiver import Receiver
 from lib.server import Server
-from test_relay_crash import Load
 
 WHY_NOT = hosts.impossible()
 

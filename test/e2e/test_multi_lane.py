@@ -9,10 +9,9 @@ import time
 
 import pytest
 
-from lib.outbox import LANES, Writer, keys_in_lane, wait_for
+from lib.outbox import LANES, Load, Writer, keys_in_lane, wait_for
 from lib.proxy import Proxy
 from test_lanes import lose_lane
-from test_relay_crash import Load
 
 pytestmark = pytest.mark.usefixtures("postgres_store")
 MOVE_AT = r"from old where l\.ctid"  # a lane's row moves, found by its location

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import sqlite3
@@ -351,6 +352,11 @@ class History:
     def append(self, what, id, **more):
         self.note(**{"from": "appender", "what": what, "id": id, **more})
 
+    def note_message(self, id, destination, body, key=None):
+        """A message that another command has made: it is known when it is stored."""
+        self.append("invoke", str(id), destination=destination, key=key, body=sha256(body))
+        self.append("ok", str(id))
+
     def check(self, outbox, receivers=(), drained=True, observed=None):
         """Fail with the checker's report unless all promises were kept; the report's counts."""
         seen = set() if observed is None else set(observed)
@@ -402,6 +408,47 @@ class Writer:
 
     def close(self):
         self.session.close()
+
+
+class Load:
+    """A writer in the background: begin, put, commit or roll back, until it is stopped."""
+
+    def __init__(self, outbox, history, destinations, pause=0.003, name="load", keys=12):
+        self.outbox, self.history, self.destinations = outbox, history, destinations
+        self.pause, self.name, self.keys, self.sent = pause, name, keys, 0
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.error = None
+        self.thread.start()
+
+    def run(self):
+        writer, chance = None, random.Random(self.name)
+        while not self.is_over.is_set():
+            try:
+                writer = writer or Writer(self.outbox, self.history)
+                key = f"{self.name}-{chance.randrange(self.keys)}" if chance.random() < 0.8 else None
+                writer.send(
+                    chance.choice(self.destinations),
+                    {"n": self.sent, "by": self.name},
+                    key=key,
+                    rollback=chance.random() < 0.05,
+                )
+                self.sent += 1
+            except psycopg2.Error:  # the server is away: the history records unknown
+                if writer:
+                    writer.close()
+                writer = None
+            except Exception as error:
+                self.error = error
+                return
+            self.is_over.wait(self.pause)
+        if writer:
+            writer.close()
+
+    def end(self):
+        self.is_over.set()
+        self.thread.join(30)
+        assert not self.thread.is_alive() and not self.error, self.error
 
 
 class Relay:
