@@ -310,6 +310,7 @@ static void sqlite_close(struct ol_conn *base)
     if (conn->watch_fd >= 0)
         close(conn->watch_fd);
     ol_sqlite_unlock_writer(conn);
+    ol_sqlite_file_leave(conn);
     if (!base->is_borrowed)
         sqlite3_close(conn->db);
     ol_sqlite_file_close(conn);

@@ -19,6 +19,7 @@ struct ol_sqlite_file {
     ino_t inode;
     atomic_ullong wal_inode; /* 0: not known */
     int users;
+    int readers; /* of them, those that have the WAL open */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -41,8 +42,9 @@ static int check_same(const struct ol_sqlite_conn *conn, const struct ol_sqlite_
 }
 
 /* A connection that has read the file has its WAL open, and as long as somebody has, the WAL is the
- * same file. `is_new`: this one has not read yet. */
-static int check_wal(struct ol_sqlite_conn *conn, bool is_new, outlog_err *err)
+ * same file. The last one that closes it deletes it, also while another one is being opened. With
+ * the lock held, but for a reader. */
+static int check_wal(struct ol_sqlite_conn *conn, outlog_err *err)
 {
     char wal[PATH_MAX];
     struct stat found;
@@ -51,11 +53,22 @@ static int check_wal(struct ol_sqlite_conn *conn, bool is_new, outlog_err *err)
              conn->db ? sqlite3_db_filename(conn->db, "main") : conn->path);
     if (stat(wal, &found) < 0)
         return known ? refuse_moved(conn, "its -wal file was deleted or renamed", err) : 0;
-    if (!known && !is_new)
+    if (!known && conn->is_reader)
         atomic_store(&conn->file->wal_inode, found.st_ino);
     return !known || found.st_ino == known
                ? 0
                : refuse_moved(conn, "its -wal file was replaced by another one", err);
+}
+
+/* The first check after SQLite has read the file. */
+static int join_readers(struct ol_sqlite_conn *conn, outlog_err *err)
+{
+    pthread_mutex_lock(&lock);
+    conn->is_reader = true;
+    conn->file->readers++;
+    int result = check_wal(conn, err);
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 /* --- opening --- */
@@ -133,11 +146,23 @@ int ol_sqlite_file_open(struct ol_sqlite_conn *conn, outlog_err *err)
         file->users++;
         conn->file = file;
     }
+    if (result == 0 && file)
+        result = check_wal(conn, err);
     pthread_mutex_unlock(&lock);
-    if (result < 0 || !file)
-        return result;
-    name_place(conn);
-    return check_wal(conn, true, err);
+    if (result == 0 && file)
+        name_place(conn);
+    return result;
+}
+
+void ol_sqlite_file_leave(struct ol_sqlite_conn *conn)
+{
+    if (!conn->is_reader)
+        return;
+    conn->is_reader = false;
+    pthread_mutex_lock(&lock);
+    if (--conn->file->readers == 0)
+        atomic_store(&conn->file->wal_inode, 0);
+    pthread_mutex_unlock(&lock);
 }
 
 void ol_sqlite_file_close(struct ol_sqlite_conn *conn)
@@ -172,5 +197,5 @@ int ol_sqlite_file_check(struct ol_sqlite_conn *conn, bool is_writing, outlog_er
         return ol_fail(err, OUTLOG_READ_ONLY,
                        "%s: the file was made read-only while it was open; nothing was stored",
                        conn->base.name);
-    return check_wal(conn, false, err);
+    return conn->is_reader ? check_wal(conn, err) : join_readers(conn, err);
 }

@@ -12,6 +12,9 @@
  * same mode to -wal and -shm. Never creates one, and accepts no other, while this process has the
  * file at that path open. */
 int ol_sqlite_file_open(struct ol_sqlite_conn *conn, outlog_err *err);
+
+/* Before SQLite closes it, which may delete the WAL; and after. */
+void ol_sqlite_file_leave(struct ol_sqlite_conn *conn);
 void ol_sqlite_file_close(struct ol_sqlite_conn *conn);
 
 /* OUTLOG_UNAVAILABLE: the file, or its WAL, is not at its path any more. `is_writing`: also

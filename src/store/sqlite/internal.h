@@ -38,6 +38,7 @@ struct ol_sqlite_conn {
     bool has_wide_cache;         /* set at its first write */
     char *path;                  /* absolute, as it was given: a link stays a link */
     struct ol_sqlite_file *file; /* at that path; NULL: in memory, or the caller's connection */
+    bool is_reader;              /* it has read the file: the WAL is open */
     int watch_fd;                /* inotify on the WAL; -1: not opened yet, -2: not available */
     bool is_in_doubt;            /* a commit failed half-way (3) */
     struct ol_sqlite_prepared *prepared[OL_QUERY_COUNT];
