@@ -113,14 +113,6 @@ void ol_filter_params(const struct outlog_filter *filter, struct ol_value *param
 
 /* --- events in memory --- */
 
-bool ol_filter_is_empty(const struct outlog_filter *filter)
-{
-    for (int i = 0; i < OL_EVENT_FIELD_COUNT; i++)
-        if (is_filter(i) && read_text(filter, i))
-            return false;
-    return !filter->is_infrastructure && !filter->since && !filter->until && !filter->raw;
-}
-
 bool ol_filter_matches(const struct outlog_filter *filter, const struct outlog_event *event)
 {
     if (filter->is_infrastructure && event->org_id)

@@ -22,9 +22,6 @@ int ol_filter_check(const struct outlog_filter *filter, outlog_err *err);
 enum { OL_FILTER_PARAMS = OL_EVENT_FILTER_COUNT + 4 };
 void ol_filter_params(const struct outlog_filter *filter, struct ol_value *params);
 
-/* Does it take every event, as it is upcast? log_id is no filter. */
-bool ol_filter_is_empty(const struct outlog_filter *filter);
-
 /* Does the filter take this event? */
 bool ol_filter_matches(const struct outlog_filter *filter, const struct outlog_event *event);
 

@@ -49,7 +49,8 @@ int outlog_init(outlog *log, int *from, int *to, outlog_err *err)
 {
     int before, after;
     if (log->conn->store->reconnect(log->conn, err) < 0 ||
-        ol_migrate(log->conn, &before, &after, err) < 0 || ol_registry_seed(log->conn, err) < 0)
+        ol_migrate(log->conn, &before, &after, err) < 0 || ol_registry_seed(log->conn, err) < 0 ||
+        ol_position_note(log->conn, err) < 0)
         return -1;
     if (from)
         *from = before;

@@ -319,7 +319,7 @@ int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after
         filter = &everything;
     if (check_read(log, filter, limit, page, err) < 0)
         return -1;
-    bool is_fresh = !ol_filter_is_empty(filter) || log->settled - after < (int64_t)limit;
+    bool is_fresh = filter != &everything || log->settled - after < (int64_t)limit;
     if ((is_fresh && outlog_settled(log, &settled, err) < 0) ||
         ol_position_check(log, filter->log_id, after, err) < 0)
         return -1;
@@ -499,10 +499,11 @@ int ol_read_follow_short(outlog *log, const struct outlog_filter *filter, int64_
     if (!log->is_waiting)
         log->is_waiting = ol_waiter_open(&log->waiter, log->conn->wake_key) == 0;
     for (;;) {
-        if (ol_read_short(log, &same_log, after, limit, bytes_max, page, err) < 0)
+        if (ol_read_short(log, filter, after, limit, bytes_max, page, err) < 0)
             return -1;
         memcpy(log_id, page->log_id, sizeof log_id); // the log may change while we wait
         same_log.log_id = log_id;
+        filter = &same_log;
         int64_t left_ms = (deadline - ol_clock_boot_us()) / 1000;
         if (page->count > 0 || left_ms <= 0)
             return 0;

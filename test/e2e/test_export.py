@@ -447,6 +447,7 @@ STAYS = {
     "schema_migrations": "the new store has its own",
     "log_epochs": "the new store is another log",
     **dict.fromkeys(("relays", "owners"), "who runs there"),
+    "side_cursors": "places of the lanes that stay",
     "breakers": "what they saw",
     "successes": "what they saw",
     "tickets": "seconds old at most",

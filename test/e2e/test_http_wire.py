@@ -170,28 +170,47 @@ def test_c2_a_silent_client_is_closed_and_a_silent_stream_sends_heartbeats(serve
     assert server.get("/v1/events").json["events"] == [], "nothing was stored"
 
 
-def test_connections_are_limited_and_open_ones_continue(server):
-    """At most 4096; further ones are refused, and accepted when another closes."""
+def test_connections_are_limited_and_open_ones_continue(serve, store, outlog):
+    """At most 4096 that showed a token; further ones are refused, and accepted when another closes. Strangers of one
+    address have 256 of them, and the oldest makes room for the newest."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 5000:
         pytest.skip("this machine allows fewer open files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 5000), hard))
+    server = serve("--no-relay", dev=False)
+    token = outlog.run("token", "create", "--scope", "read", "--json").json()[0]["token"]
     request = b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"
+    shown = b"GET /v1/consumers HTTP/1.1\r\nAuthorization: Bearer " + token.encode() + b"\r\n" + HOST + b"\r\n"
     links = []
 
-    def is_served(link):
+    def is_served(link, request=request):
         try:
             link.sendall(request)
             return statuses(link.recv(65536)) == [200]
         except OSError:
             return False
 
+    def connect():
+        links.append(socket.create_connection(("127.0.0.1", server.port), 20))
+        return links[-1]
+
     try:
-        for _ in range(4096 + 40):
-            links.append(socket.create_connection(("127.0.0.1", server.port), 20))
-        assert all(is_served(link) for link in links[:50] + links[2000:2050])
-        assert not any(is_served(link) for link in links[-30:])
-        for link in links[:100]:
+        assert all(is_served(connect(), shown) for _ in range(100))
+        strangers = [connect() for _ in range(256)]
+        assert all(is_served(link) for link in strangers), "as many as there may be"
+        strangers += [connect() for _ in range(40)]
+        assert all(is_served(link) for link in strangers[40:]), "the newest have room"
+        assert not any(is_served(link) for link in strangers[:40]), "the oldest made it"
+        assert all(is_served(link) for link in links[:100]), "whoever showed a token stays"
+        known = links[:100]
+        while len(known) < 4096:
+            known.append(connect())
+            assert is_served(known[-1], shown), len(known)
+        assert not any(is_served(link) for link in strangers), "they made room for those with a token"
+        assert all(is_served(link) for link in known[:50] + known[2000:2050] + known[-50:])
+        assert not any(is_served(connect(), how) for how in (request, shown) for _ in range(30))
+        assert all(is_served(link) for link in known), "no known one made room"
+        for link in known[:100]:
             link.close()
 
         def is_let_in():
@@ -203,7 +222,7 @@ def test_connections_are_limited_and_open_ones_continue(server):
         for link in links:
             link.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    wait_for(lambda: server.get("/v1/events").status == 200, "room again")
+    wait_for(lambda: server.get("/v1/events", token=token).status == 200, "room again")
 
 
 def test_a_full_queue_answers_503_with_retry_after(store, serve):
@@ -609,6 +628,9 @@ def test_a_full_disk_is_reported_and_survived(small_disk, tmp_path):
         assert "full" in answer.json["detail"] and answer.headers["retry-after"] and answer.json["outcome"] == "failed"
         free = os.statvfs(small_disk)
         ballast.write_bytes(bytes(free.f_bavail * free.f_bsize))
+        while server.call("POST", "/v1/events", BODY).status == 201:  # what the refused one left of the file is used
+            stored += 1
+            assert stored < 1000, "the disk is not full"
         for _ in range(3):
             answer = server.call("POST", "/v1/events", BODY)
             assert (answer.status, answer.code) == (503, "unavailable"), answer
