@@ -18,6 +18,10 @@ select lane, from_seq, to_seq, published_at, destination, org_key from outlog.ba
 select o.destination, o.created_at, case when p.seq is not null
            or (:destination <> '' and (o.destination <> :destination
                or (:org_key <> '' and :org_key <> ':' || coalesce(o.org_id, ''))))
+           or (:org_key = '' and exists (select 1 from outlog.side_cursors s
+                where s.lane = o.lane and s.destination = o.destination and s.since < o.seq
+                  and s.org_key in ('', ':' || coalesce(o.org_id, ''))
+                  and (s.destination <> :destination or s.org_key <> '')))
            or (:org_key = '' and exists (select 1 from outlog.batches b
                 where b.lane = o.lane and b.destination = o.destination
                   and b.org_key in ('', ':' || coalesce(o.org_id, ''))

@@ -80,8 +80,11 @@ select top.lane, top.seq
             --+ asked_for(g, g)
           order by g.seq desc limit :limit)
         union all
-        (select n.* from outlog.side_cursors s cross join outlog.outbox n
-          where s.lane = l.lane and n.seq >= (b ->> 1)::bigint and n.seq < (b ->> 2)::bigint and
+        (select n.* from outlog.side_cursors s
+          cross join lateral (select * from outlog.outbox
+                where lane = s.lane and seq > s.head and seq <= l.head
+                  and seq >= (b ->> 1)::bigint and seq < (b ->> 2)::bigint order by seq desc offset 0) n
+          where s.lane = l.lane and
             --+ left_to(n, s, l)
             --+ asked_for(n, n)
           order by n.seq desc limit :limit)
@@ -173,8 +176,11 @@ select o.event_id, o.seq
         --+ asked_for(g, g)
       order by g.seq limit :limit)
     union all
-    (select n.event_id, n.seq from outlog.side_cursors s cross join outlog.outbox n
-      where s.lane = l.lane and n.seq > :after and n.seq <= :upto and
+    (select n.event_id, n.seq from outlog.side_cursors s
+      cross join lateral (select * from outlog.outbox
+            where lane = s.lane and seq > s.head and seq <= l.head and seq > :after and seq <= :upto
+            order by seq offset 0) n
+      where s.lane = l.lane and
         --+ left_to(n, s, l)
         and false                        --? retrying
         --+ asked_for(n, n)

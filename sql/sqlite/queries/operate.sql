@@ -44,8 +44,10 @@ select w.lane, w.seq from (
          order by o.seq desc limit :limit)
     union all
     select * from (
-        select o.lane, o.seq from outlog_side_cursors s cross join outlog_outbox o
-         where o.seq >= (select value ->> 1 from json_each(:bounds))
+        select o.lane, o.seq from outlog_outbox o cross join outlog_side_cursors s on s.lane = 0
+         where o.seq > (select min(head) from outlog_side_cursors)
+           and o.seq <= (select head from outlog_lanes where lane = 0)
+           and o.seq >= (select value ->> 1 from json_each(:bounds))
            and o.seq < (select value ->> 2 from json_each(:bounds)) and
            --+ left_to(o, s)
            --+ asked_for(o, o)
@@ -103,8 +105,8 @@ select w.event_id, w.seq from (
          order by p.seq limit :limit)
     union all
     select * from (
-        select o.event_id, o.seq from outlog_side_cursors s cross join outlog_outbox o
-         where o.seq > :after and o.seq <= :upto and
+        select o.event_id, o.seq from outlog_outbox o cross join outlog_side_cursors s on s.lane = 0
+         where o.seq > (select min(head) from outlog_side_cursors) and o.seq > :after and o.seq <= :upto and
            --+ left_to(o, s)
            and false                        --? retrying
            --+ asked_for(o, o)
@@ -176,7 +178,7 @@ with due as (
     select 0, o.destination, coalesce(o.available_at, o.created_at), null
       from outlog_side_cursors c cross join outlog_lanes l cross join outlog_outbox o
      where o.seq > c.head and o.seq <= min(l.head, c.head + :sample)
-       and o.destination = c.destination and c.org_key = ''
+       and +o.destination = c.destination and c.org_key = ''
        and not exists (select 1 from outlog_parked p where p.seq = o.seq)
        and coalesce(o.available_at, o.created_at) <= outlog_after(0)),
 states as (

@@ -61,6 +61,7 @@ select
   left join outlog_parked p on p.seq = o.seq;
 
 -- What is in an open claim and has no row of its own: of the lane, and of its side cursors.
+-- `+`: by number; SQLite would make an index of all destinations for it.
 create view outlog_open_claims as
 select o.lane, o.seq, l.claimed_at
   from outlog_lanes l cross join outlog_outbox o on o.seq between l.claim_from and l.claim_to
@@ -70,7 +71,7 @@ select o.lane, o.seq, l.claimed_at
 union all
 select o.lane, o.seq, s.claimed_at
   from outlog_side_cursors s cross join outlog_outbox o on o.seq between s.claim_from and s.claim_to
-   and o.destination = s.destination
+   and +o.destination = s.destination
  where s.org_key in ('', ':' || coalesce(o.org_id, ''))
    and not exists (select 1 from outlog_side_cursors i
                     where i.lane = o.lane and i.destination = o.destination and i.org_key > s.org_key
