@@ -11,6 +11,10 @@ on conflict (run) do update set seen_at = outlog.after(0)
 -- The others on this machine whose death nobody has noted.
 select run, device, inode from outlog.owners where boot_id = :boot_id and died_at is null and run <> :run
 
+-- name: owner_relay()
+-- Whether a relay works on this store, or has ended without a word.
+select 1 where exists (select 1 from outlog.relays) or exists (select 1 from outlog.owners where kind = 'relay')
+
 -- name: owner_died(run)
 -- A run id never comes back, so this stays true.
 update outlog.owners set died_at = outlog.after(0) where run = :run and died_at is null

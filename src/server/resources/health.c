@@ -35,14 +35,14 @@ static int read_lease(struct ol_request *request, int64_t *out, outlog_err *err)
     return got < 0 ? -1 : 0;
 }
 
-/* Whether messages are expected to be delivered: this process has a relay, or one is registered. */
+/* Whether messages are expected to be delivered: this process has a relay, or one works or died. */
 static int expects_relay(struct ol_request *request, bool *out, outlog_err *err)
 {
     struct ol_rows rows;
     *out = request->server->options.has_relay;
     if (*out)
         return 0;
-    if (ol_store_query(request->log->conn, OL_Q_RELAY_LIST, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_store_query(request->log->conn, OL_Q_OWNER_RELAY, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
     *out = got > 0;
