@@ -205,8 +205,8 @@ static void fold_step(struct fold *fold)
 
     if (strcmp(type, "STEP_STARTED") == 0) {
         start_step(fold);
-    } else if (!step || !run) {
-        return;
+    } else if (!step || !run || strncmp(type, "STEP_", strlen("STEP_")) != 0) {
+        return; // a tool's event moves no row
     } else if (strcmp(type, "STEP_COMPLETED") == 0) {
         end_step(fold, step, "\"COMPLETED\"");
         increment_column(fold, run, OL_IN_RUN_TOTAL);

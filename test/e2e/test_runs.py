@@ -681,19 +681,33 @@ def test_u3_two_runs_under_one_correlation_are_kept_apart(runs):
     assert runs.verify(both[0])["matches"] and runs.verify(both[1])["matches"]
 
 
-def test_x1_another_org_cannot_write_into_a_run(runs, outlog):
+def test_x1_another_org_cannot_write_into_a_run(runs, outlog, db):
+    """By a command it is refused; and an event that is in the log all the same, by SQL, is none of this run's."""
     run = start(runs)
-    outlog.run(
-        "append",
-        "--org",
-        "evil",
-        "--aggregate",
-        f"RUN/{run}",
-        "--type",
-        "RUN_FAILED",
-        "--data",
-        json.dumps({"run_id": run}),
+
+    def append(type):
+        data = json.dumps({"run_id": run})
+        return outlog.run(
+            "append", "--org", "evil", "--aggregate", f"RUN/{run}", "--type", type, "--data", data, check=False
+        )
+
+    done = append("RUN_FAILED")
+    assert done.returncode == 1 and "[invalid_field]" in done.stderr and "RUN_FAILED" in done.stderr
+    assert events(db, "org_id = 'evil'") == []
+    assert append("note").returncode == 0
+    execute(
+        db,
+        """insert into outlog_events (id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, event_type,
+                                      actor_type, actor_id, request_id, correlation_id, payload)
+           select ?, occurred_at, org_id, aggregate_type, aggregate_id, 2, 'RUN_FAILED',
+                  actor_type, actor_id, request_id, correlation_id, payload
+             from outlog_events where org_id = 'evil'""",
+        str(uuid.uuid4()),
     )
+    assert [(e["event_type"], e["payload"]["run_id"]) for e in events(db, "org_id = 'evil'")] == [
+        ("note", run),
+        ("RUN_FAILED", run),
+    ]
     assert runs.verify(run)["matches"] and runs.replay(run)["run"]["status"] == "RUNNING"
     assert [e["event_type"] for e in runs.resume(run)["events"]] == ["RUN_STARTED"]
 
