@@ -97,10 +97,25 @@ BODIES = {
     "requeueMessages": {"state": "DEAD", "dry_run": True},
     "killMessages": {"state": "PENDING", "dry_run": True},
 }
+CHAT = {
+    "org_id": "acme",
+    "destination": "chat",
+    "event_type": "send_notification",
+    "payload": {"session_key": "u:a:t", "text": "hi"},
+}
 
 
-def test_every_call_answers_as_described_on_success(server):
+def find_effect(server):
+    """A message to a session became an effect of it."""
+    return wait_for(lambda: server.get("/v1/effects?session_key=u:a:t").json["effects"], "the effect")[0]["effect_id"]
+
+
+def test_every_call_answers_as_described_on_success(server, outlog):
     """The things the paths name exist; deleting comes last."""
+    server.put("/v1/destinations/chat", {"type": "websocket"})
+    server.post("/v1/messages", CHAT)
+    outlog.run("relay", "--until-idle", "--quiet")
+    effect = find_effect(server)
     event = server.append("acme", correlation_id=ID)[0]["id"]
     waiting, dead = [
         server.post("/v1/messages", BODIES["enqueueMessage"] | {"correlation_id": ID}).json["event_id"]
@@ -115,7 +130,13 @@ def test_every_call_answers_as_described_on_success(server):
         name = operation["operationId"]
         if name in ENDLESS:
             continue
-        of = {"/v1/events/": event, "/v1/tokens/": token, "/v1/traces/": ID, "/v1/messages/": dead}
+        of = {
+            "/v1/events/": event,
+            "/v1/tokens/": token,
+            "/v1/traces/": ID,
+            "/v1/messages/": dead,
+            "/v1/effects/": effect,
+        }
         id = next((id for prefix, id in of.items() if path.startswith(prefix)), "d")
         if name == "killMessage":
             id = waiting
@@ -186,6 +207,7 @@ def test_other_methods_get_405_with_the_allowed_ones(server):
 STUCK = """
 destinations:
   d: {type: "null"}
+  chat: {type: websocket}
   held: {type: exec, command: ["false"], on_dead: hold, retry: {max_attempts: 1}}
 projections:
   totals:
@@ -306,6 +328,10 @@ class Scenario:
         self.post("/v1/users/{user_id}/ticket", None, "u")
         self.post("/v1/sessions/{session_key}/ticket", None, "u:a:t")
         self.post("/v1/sessions/{session_key}/deliver", None, "u:a:t")
+        self.server.post("/v1/messages", CHAT)
+        effect = find_effect(self.server)
+        self.post("/v1/effects/{effect_id}/end", None, effect)
+        self.post("/v1/effects/{effect_id}/resend", None, effect)
 
     def others(self):
         self.do("PUT", "/v1/consumers/{name}", {}, "c")

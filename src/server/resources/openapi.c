@@ -109,8 +109,9 @@ static void put_responses(const struct ol_route *route, struct ol_buf *out)
         put_problem(504, out);
     if (strchr(route->path, '{') || !is_read) // a path or a body may name what does not exist
         put_problem(404, out);
-    if (!is_read) {
+    if (!is_read || (route->query && strstr(route->query, "log_id"))) // a cursor of another log
         put_problem(409, out);
+    if (!is_read) {
         put_problem(413, out);
         put_problem(422, out);
     }
