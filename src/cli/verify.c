@@ -111,9 +111,10 @@ const struct ol_cli_command ol_command_verify = {
     .help =
         "usage: outlog verify --all [--after EVENT_ID] [--json]\n\n"
         "Rebuilds every signal, run, step, effect and checkpoint from the log, in the order in which\n"
-        "they began, and compares every column with the stored rows. Prints each difference as table, id, field, stored value and\n"
-        "replayed value, and exits with 1 if there is any. It can run beside writers, needs memory\n"
-        "for one run only, and prints which --after continues it when it is stopped.\n\n"
+        "they began, and compares every column with the stored rows. Prints each difference as table,\n"
+        "id, field, stored value and replayed value, and exits with 1 if there is any. It can run\n"
+        "beside writers, needs memory for one run only, and prints which --after continues it when it\n"
+        "is stopped.\n\n"
         "  outlog verify --all\n"
         "  outlog verify --all --json | head\n",
     .run = run_verify,
