@@ -13,7 +13,7 @@ import pytest
 
 from lib.browser import why_not
 from lib.cli import Outlog
-from lib.outbox import Outbox, wait_for
+from lib.outbox import Outbox, known, wait_for
 from lib.receiver import Receiver
 from lib.server import Server, Stream
 from test_console import PAGES
@@ -170,6 +170,7 @@ def check_tables(before, after, count):
             assert scans == 0 and fetched < count / 4 and entries < count / 2, (name, scans, fetched, entries)
 
 
+@known("PostgreSQL reads more than a page for the outbox since side cursors", is_sure=False)
 def test_m5_a_long_log_is_looked_at_page_by_page(long_store, request, tmp_path, browser, shots):
     outlog = Outlog(long_store, cwd=tmp_path)
     outlog.run("init")

@@ -846,7 +846,7 @@ def test_e10_strict_org_takes_what_fits(interface, org):
         '{"width":0,"more":{},"label":"x","parts":[1]}',
     ):
         append(interface, "strict", aggregate_id=org, event_type="interface.opened", payload=payload)
-    append(interface, "strict", aggregate_id=org, event_type="RUN_COMPLETED", payload='{"run_id":"r"}')
+    append(interface, "strict", aggregate_id=org, event_type="user_message", payload='{"text":"x","requestId":"r"}')
 
 
 def test_e11_old_versions_are_upcast_on_read_and_raw_shows_them(world, interface, org):

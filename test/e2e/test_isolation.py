@@ -271,9 +271,15 @@ def test_34_ended_at_any_point_of_a_side_cursor(store, outbox, receiver, relays,
                 writer.send("quick", {"n": n}, key=f"q-{n % 5}")
 
     put(90)
-    more = 0 if point == "side.close" else 1
+
+    def more():  # a side cursor is closed when it has caught up; without one, the receiver was too quick
+        if point != "side.close":
+            put(1)
+        elif "PENDING" not in outbox.states().values():
+            put(90)
+
     first = relays("a", fault=f"{point}:{1 if point in ('side.open', 'side.close') else 9}:{how}", lease="1s")
-    wait_for(lambda: first.status() in ("T", None, "Z") or put(more), f"{point} to be reached", seconds=60, pause=0.02)
+    wait_for(lambda: first.status() in ("T", None, "Z") or more(), f"{point} to be reached", seconds=60, pause=0.02)
     history.fault(how, point=point)
     put(20)
     if how == "kill":

@@ -159,10 +159,14 @@ class Mails(socketserver.StreamRequestHandler):
                 say(b"250 ok")
 
 
+class MailServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 64  # all connect at once
+
+
 @pytest.mark.parametrize("outcome, status", [("ok", b"250"), ("failed", b"554")])
 def test_l8_every_answer_of_a_mail_server_is_recorded(store, outlog, outbox, outcome, status):
-    socketserver.ThreadingTCPServer.daemon_threads = True
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mails) as server:
+    with MailServer(("127.0.0.1", 0), Mails) as server:
         server.status = status
         threading.Thread(target=server.serve_forever, daemon=True).start()
         settings = {

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from lib.cli import Outlog
-from lib.outbox import LANES, Writer, keys_in_lane, wait_for
+from lib.outbox import LANES, Writer, keys_in_lane, known, wait_for
 from lib.proxy import Proxy
 
 HOUR = 3600
@@ -688,6 +688,7 @@ def test_l7_a_guarantee_is_learnt_by_a_session_that_has_inserted_before(store, o
 # What a lane may hold, and when it may be taken
 
 
+@known("one batch may park more than the limit (rule 40 changed who parks)", is_sure=False)
 def test_6_6_beyond_so_many_parked_messages_the_lane_waits(store, outlog, outbox, receiver, relays):
     setting(outbox, "relay.parked", 5)
     outbox.destination("d", receiver)
@@ -744,6 +745,7 @@ def test_6_13_an_unknown_server_s_clock_ends_no_lease(postgres_store, outbox, re
     wait_for(lambda: receiver.count(id=id) == 1, "the request")
     old.kill()
     outbox.run("delete from {}relays")
+    outbox.run("delete from {}owners")  # and nobody here can know that it is dead (rule 23)
     outbox.run("delete from {}servers")  # as if it had just been promoted
     outbox.run(f"update {{}}lanes set lease_until = {outbox.now(-1_000_000)}")  # by its own clock
     outbox.run("update {}lanes set owner = null, owner_name = null where lane <> %s", outbox.lane_for(id))
