@@ -296,7 +296,10 @@ def test_e7_the_log_is_read_backwards_page_by_page(still):
             seen, before = [], "end"
             while before:
                 page = still.get(f"/v1/events?before={before}&limit={limit}{query}").json
-                assert set(page) == {"events", "next_before", "settled", "log_id"} and page["settled"] == forwards["settled"]
+                assert (
+                    set(page) == {"events", "next_before", "settled", "log_id"}
+                    and page["settled"] == forwards["settled"]
+                )
                 seen += [one["event_id"] for one in page["events"]]
                 before = page["next_before"]
                 if not before:

@@ -54,13 +54,16 @@ MESSAGE_MIGRATIONS = {
 drop function outlog.enqueue;
 drop type outlog.enqueue_result;
 --< 0002_outbox/3_enqueue.sql
-drop view outlog.open_outbox, outlog.outbox_state;
+drop view outlog.open_outbox, outlog.open_claims, outlog.outbox_state;
 --< 0002_outbox/4_state.sql
 """,
     "sqlite": """alter table outlog_outbox add column campaign text
     constraint outbox_campaign_length check (length(cast(campaign as blob)) between 1 and 100);
 drop view outlog_open_outbox;
+drop view outlog_open_claims;
 drop view outlog_outbox_state;
+drop view outlog_published;
+drop view outlog_plain_state;
 --< 0002_outbox/4_state.sql
 """,
 }
